@@ -1,1 +1,1 @@
-"""The promises, as programs that judge histories: groups, linearizability. Pure."""
+"""The promises, as programs that judge histories: of groups, channels and services. Pure."""

@@ -21,14 +21,14 @@ from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 
 
 class Cluster(NamedTuple):
-    """A cluster in a run: what happens in one has nothing to do with others."""
+    """A cluster in a run. Clusters are judged apart."""
 
     run: str
     name: str
 
 
 def check(events: Iterable[ChannelEvent], complete: bool = False) -> list[tuple[Cluster, Finding]]:
-    """Return all findings. `complete`: all had come to rest when the traces ended."""
+    """Return all findings. `complete`: all processes had come to rest when the traces ended."""
     return [
         (cluster, finding)
         for cluster, history in histories(events).items()
@@ -37,7 +37,7 @@ def check(events: Iterable[ChannelEvent], complete: bool = False) -> list[tuple[
 
 
 def histories(events: Iterable[ChannelEvent]) -> dict[Cluster, dict[MemberId, list[Event]]]:
-    """Return what each process did, by cluster. A life whose trace has no end has crashed if a
+    """Return the events of each process, by cluster. A life whose trace has no end has crashed if a
     later trace of its name follows it."""
     rows: dict[Cluster, dict[str, list[ChannelEvent]]] = defaultdict(lambda: defaultdict(list))
     newest: dict[tuple[Cluster, str], int] = defaultdict(int)

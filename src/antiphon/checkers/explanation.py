@@ -9,17 +9,18 @@ from typing import Any
 from antiphon.checkers.histories import Operation, begin_of, end_of
 
 LINES_MAX = 20
-"""Operations in an explanation."""
+"""Most operations in an explanation."""
 
 VALUES_MAX = 5
-"""Results that the model allows, in an explanation."""
+"""Most results in an explanation that the model allows."""
 
 WIDTH_MAX = 80
-"""Characters of a value in an explanation."""
+"""Most characters of a value in an explanation."""
 
 
 def explanation(relevant: Sequence[Operation], total: int, allowed: list[Any], of_key: str) -> str:
-    """The most relevant come first, and the culprit before all."""
+    """Return the explanation: a table of operations, the culprit first, then the most relevant
+    ones."""
     culprit = relevant[0]
     shown = sorted(relevant[:LINES_MAX], key=begin_of)
     lines = [f"not linearizable: no order of the operations{of_key} explains these results"]
@@ -41,7 +42,7 @@ def _table(operations: Sequence[Operation]) -> list[str]:
 
 
 def _digits(times: set[float]) -> int:
-    """Enough digits to distinguish the times."""
+    """Return how many digits distinguish the times."""
     return next((n for n in (3, 6) if len({f"{t:.{n}f}" for t in times}) == len(times)), 9)
 
 
@@ -61,7 +62,7 @@ def _columns(operation: Operation, digits: int) -> tuple[str, str, str]:
 
 
 def call_text(command: Any) -> str:
-    """`("put", "x", 3)` as `put('x', 3)`, anything else as it is."""
+    """Return a command as text: `("put", "x", 3)` as `put('x', 3)`, others as they are."""
     match command:
         case (str(name), *arguments) if name.isidentifier():
             return f"{name}({', '.join(map(short, arguments))})"

@@ -1,28 +1,28 @@
-"""The specification of groups, as a program: thesis 4.2, to be held beside the page.
+"""The specification of groups, as a program: thesis 4.2. Read it beside that section.
 
-It judges traces (`formats/trace.py`): what each process sent, delivered and installed, in its own
-order, and who crashed. It believes no server. Each property has a function of its name; a broken
-one is reported in a sentence.
+It judges traces (`formats/trace.py`): the messages that each process sent and delivered, the views
+that it installed, in its own order, and crashes. It uses no data of servers. Each property has a
+function of its name; a finding is a sentence.
 
 Words. A *process* is a member: its name in the group. Non-durable members that come back are new
 processes; durable ones are the same process through all their lives, until they leave or are
 removed. A process is *correct* if it never crashes, *good* if after some time it is always up
 (4.2.1); for durable members "correct" reads "good". A process that loses its session for good has
-crashed, whatever became of its program. A message is *broadcast* once its sender has the
-acknowledgement (`sent`), and *partially broadcast* before that (`send` alone).
+crashed, even if its program runs. A message is *broadcast* once its sender has the acknowledgement
+(`sent`), and *partially broadcast* before that (`send` alone).
 
-What a process takes over as state (`state`, with the position of the cut) counts as delivered up to
-there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
-last one it installed (`view`). After a crash a durable member may get again what it got before:
+The messages in a state that a process takes over (`state`, with the position of the cut) count as
+delivered. A delivery is marked with the view of the message (`view_id`); the process's own view is
+the last one it installed (`view`). After a crash a durable member may get views and messages again:
 such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
-message's first delivery counts for order and view. What a process delivers that is not a member any
+message's first delivery counts for order and view. A delivery of a process that is not a member any
 more is reported as that alone.
 
-What a process owes by P2 and lacks is reported as that, and not again as an order that it breaks
-with everything that comes after it.
+A message that a process owes by P2 and lacks is reported as that, and not again as an order that it
+breaks with every later message.
 
-`join` has the member's name as `sender`. `leave`: this process closed its membership, or it was
-ended by others. `remove` names in `members` those whom this process asked to be removed.
+`join` has the member's name as `sender`. `leave`: this process closed its membership, or others
+ended it. `remove` has in `members` the members that this process asked to remove.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Violation(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message that a process delivered, and in which view."""
+    """A message that a process delivered, with its view."""
 
     message: str
     position: int
@@ -59,7 +59,7 @@ class Delivery(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view that a process installed, and when."""
+    """A view that a process installed, with its place."""
 
     id: int
     members: tuple[str, ...]
@@ -74,27 +74,27 @@ class Process:
 
     def __init__(self, name: str, key: str, durable: bool) -> None:
         self.name = name  # in the group
-        self.key = key  # who it is: with its incarnation, if it is not durable
+        self.key = key  # its identity: with its incarnation, if it is not durable
         self.durable = durable
         self.views: list[View] = []
         self.deliveries: list[Delivery] = []
-        self.late: list[str] = []  # messages that it delivered when it was not a member any more
-        self.state_cut = -1  # everything up to here is in the state that it was given
+        self.late: list[str] = []  # messages that it delivered after its membership
+        self.state_cut = -1  # all messages up to here are in the state that it took over
         self.crashes: list[int] = []  # orders
         self.lives = 1
-        self.left = False  # it left, or was removed, as it knows itself
+        self.left = False  # it left, or was removed, as far as it knows
         self.had_left = False  # before this life, or before one in which it got no view
-        self.excluded = False  # when it was back, it had been out of a view, and had not left
+        self.excluded = False  # it came back after a view without it, and had not left
         self.up = True  # at the end
 
     @property
     def correct(self) -> bool:
-        """Never crashed; if durable: good, that is up in the end."""
+        """Whether it never crashed; of a durable one, whether it is good, that is up in the end."""
         return self.up if self.durable else not self.crashes
 
     @property
     def stays(self) -> bool:
-        """Correct, and a member to the end, as far as it knows."""
+        """Whether it is correct, and a member to the end, as far as it knows."""
         return self.correct and not self.left and bool(self.views)
 
     @property
@@ -102,8 +102,8 @@ class Process:
         return max((view.id for view in self.views), default=0)
 
     def view_at(self, position: int) -> int:
-        """Its view when it delivers this message: the last one that it installed. In a new life, in
-        which it has got none yet, the last one that it had before this message."""
+        """Return its view when it delivers this message: the last one that it installed. In a new
+        life, in which it has got none yet, the last one that it had before this message."""
         if not self.views or self.views[-1].life == self.lives:
             return self.views[-1].id if self.views else 0
         return max((v.id for v in self.views if v.position < position), default=0)
@@ -112,7 +112,7 @@ class Process:
         return {d.message for d in self.deliveries}
 
     def first_deliveries(self) -> list[Delivery]:
-        """Without what comes again, after a crash or because the program asked for it."""
+        """Return its deliveries, without repetitions after a crash or at the program's request."""
         first: dict[str, Delivery] = {}
         for delivery in self.deliveries:
             first.setdefault(delivery.message, delivery)
@@ -120,22 +120,23 @@ class Process:
 
 
 class Group:
-    """Everything that the traces say of one group."""
+    """All events of one group in the traces."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.processes: list[Process] = []
-        self.send: dict[str, float] = {}  # message -> when
+        self.send: dict[str, float] = {}  # message -> the time
         self.sent: set[str] = set()
         self.relations: list[tuple[int, ConflictRelation]] = []  # for messages after that position
-        self.told_relations: dict[int, tuple[float, ConflictRelation]] = {}  # by position: when
-        self.members: dict[int, set[str]] = {}  # of each view that somebody installed
-        self.removed: set[str] = set()  # names that somebody asked to be removed
+        self.told_relations: dict[int, tuple[float, ConflictRelation]] = {}  # by position
+        self.members: dict[int, set[str]] = {}  # of each view that a process installed
+        self.removed: set[str] = set()  # names that a process asked to remove
         self.suspected: set[str] = set()  # names, ever
         self.renewed: set[str] = set()  # names that several members had, one after the other
 
     def conflict(self, one: Delivery, two: Delivery) -> bool:
-        """A change of the relation stands between messages as a view does: at one place for all."""
+        """Return whether two messages conflict. A change of the relation lies between messages as a
+        view does, at the same place for all processes."""
         at = bisect_left(self.relations, one.position, key=lambda r: r[0])
         if at != bisect_left(self.relations, two.position, key=lambda r: r[0]):
             return True
@@ -144,8 +145,8 @@ class Group:
 
 
 def check(events: Iterable[TraceEvent], *, complete: bool = True) -> list[Violation]:
-    """All violations. `complete`: the run has come to rest, and what must happen eventually has
-    had its time."""
+    """Return all violations. `complete`: the run has come to rest, and all that must happen
+    eventually has had its time."""
     found: list[Violation] = []
     for group in read(events).values():
         for rule in (views, suspicion, integrity, same_view_delivery):
@@ -221,7 +222,7 @@ class _Reader:
                     self._event(self._groups[event.group], process, event, order)
 
     def _crash(self, order: int) -> None:
-        """It is the program's, in all of its groups; what it recovers as, its joins tell."""
+        """Read a crash, which is the program's, in all of its groups."""
         for process in self._members.values():
             if not process.left:
                 process.up = False
@@ -254,14 +255,14 @@ class _Reader:
 
     def _event(self, group: Group, process: Process, event: TraceEvent, order: int) -> None:
         if event.kind == "view" and event.redelivered:
-            pass  # handed out again in the same life, as after a rollback
+            pass  # a repetition in the same life, as after a rollback
         elif event.kind == "view":
             if _is_another(group, process, event.view_id):
                 process.excluded = not process.had_left
                 process.left = True
                 old = process
                 process = self._new(group, old.name, f"{old.key}'", old.durable)
-                if group.name in self._cuts:  # the state came before the view that says whose it is
+                if group.name in self._cuts:  # the state came before the first view of its member
                     process.state_cut = old.state_cut
                     old.state_cut = self._cuts.pop(group.name)
             process.views.append(
@@ -291,8 +292,8 @@ class _Reader:
 
 
 def _is_another(group: Group, process: Process, view: int) -> bool:
-    """Whether a durable member that installs this view first in a life is a new one under the old
-    name: then the old one left, or was removed, with a view between."""
+    """Return whether a durable member that installs this view first in a life is a new one under
+    the old name: then the old one left, or was removed, with a view between."""
     if not process.views or process.views[-1].life == process.lives or view <= process.last_view:
         return False
     between = range(process.last_view, view)
@@ -303,7 +304,7 @@ def _is_another(group: Group, process: Process, view: int) -> bool:
 
 
 def views(group: Group) -> Iterator[Violation]:
-    """Views of a group are totally ordered (4.2.1, primary partition): a number stands for the same
+    """Views of a group are totally ordered (4.2.1, primary partition): a number means the same
     members at the same place everywhere; a process that installs one installs the next one next."""
     known: dict[int, tuple[View, Process]] = {}
     for process in group.processes:
@@ -335,7 +336,7 @@ def _one_after_the_other(process: Process) -> Iterator[Violation]:
             yield Violation(
                 "views", f"{process.key} is not in its own first view {view.id}: {view.members}"
             )
-        # A new life may begin with what the last one had not acknowledged.
+        # A new life may begin with views that the last one had not acknowledged.
         follows = view.id == last + 1 if view.life == life else view.id <= highest + 1
         if last and not follows:
             yield Violation("views", f"{process.key} installed view {view.id} after {last}")
@@ -386,7 +387,7 @@ def validity(group: Group) -> Iterator[Violation]:
     have = [(p.delivered(), p.state_cut) for p in group.processes if p.correct]
     for message in sorted(group.sent):
         sent_at = group.send[message]
-        # Those who joined later need not know of it, and those who left may have done so before.
+        # Processes that joined later need not have it, and those that left may have done so before.
         there = [p for p in group.processes if p.stays and p.views[0].at <= sent_at]
         position = positions.get(message, 1 << 62)
         if there and not any(message in had or position <= cut for had, cut in have):
@@ -409,7 +410,7 @@ def agreement(group: Group) -> Iterator[Violation]:
 
 
 def _lacking(group: Group) -> Iterator[tuple[Process, Delivery, Process]]:
-    """Yield which process lacks which delivery, and a process that has it."""
+    """Yield each process that lacks a delivery, the delivery, and a process that has it."""
     first: dict[str, tuple[Delivery, Process]] = {}
     for process in group.processes:
         for delivery in process.deliveries:
@@ -433,7 +434,7 @@ def _correct_in(group: Group, process: Process, view: int) -> bool:
         return False
     following = next((v for v in process.views if v.id == view + 1), None)
     if process.durable:
-        # Good instead of correct: whatever befell it meanwhile, it is back and catches up.
+        # Good instead of correct: after all crashes, it is back and catches up.
         return following is not None or process.stays
     if following is not None:
         crashed = any(mine.order < crash < following.order for crash in process.crashes)
@@ -443,7 +444,7 @@ def _correct_in(group: Group, process: Process, view: int) -> bool:
 
 def integrity(group: Group) -> Iterator[Violation]:
     """(P3) For any message m, every process delivers m at most once, and only if m was previously
-    broadcast. What may be a duplicate is marked as redelivered (footnote 9)."""
+    broadcast. A possible duplicate is marked as redelivered (footnote 9)."""
     for process in group.processes:
         seen: set[str] = set()
         for delivery in process.deliveries:
@@ -481,9 +482,9 @@ def generic_order(group: Group, owed: Collection[tuple[str, str]] = ()) -> Itera
     """(P5) If some process delivers m in view v before it delivers m', and the two conflict, then
     every process that is in view v delivers m' only after it has delivered m.
 
-    One order is known, that of the positions; so it is enough that nobody delivers a message while
-    one before it, that conflicts with it and was delivered by somebody, is missing. `owed`: by key
-    of the process and message, what is missing and is reported elsewhere (P2)."""
+    One order is known, that of the positions; so it is enough that no process delivers a message
+    while it lacks an earlier one that conflicts with it and that another process delivered. `owed`:
+    missing messages, by key of the process and message, that are reported elsewhere (P2)."""
     known: dict[int, Delivery] = {}
     for process in group.processes:
         for delivery in process.deliveries:
@@ -505,7 +506,7 @@ def _in_order(
     if not process.views:
         return
     start = max(process.views[0].position, process.state_cut)
-    reached = bisect_right(positions, start)  # all before were looked at
+    reached = bisect_right(positions, start)  # all before were checked
     missing: list[int] = []
     for delivery in process.first_deliveries():
         upto = bisect_left(positions, delivery.position)

@@ -9,20 +9,21 @@ from math import inf
 from typing import Any, NamedTuple
 
 PARTS_MAX = 100
-"""The parts of a value that are looked at for a hint: the last ones, which are the new ones of a
+"""Most parts of a value that are read for a hint: the last ones, which are the new ones of a
 list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A call as its client saw it. The clock is one that all clients share."""
+    """A call as its client saw it. All clients share one clock."""
 
     client: str
     command: Any
     result: Any
     called: float
     returned: float | None
-    """`None`: never answered. Whether it happened is unknown, and `result` says nothing."""
+    """`None`: the call has no answer. Then it may or may not have happened, and `result` is
+    void."""
 
 
 class Raised(NamedTuple):
@@ -36,8 +37,8 @@ class Raised(NamedTuple):
 
 
 def neighbours(history: Sequence[Operation]) -> Iterator[tuple[int, int]]:
-    """Operations and the last one before them that the same client got an answer to. A client that
-    got none in time may go on."""
+    """Yield each operation with the last earlier one of the same client that has an answer. A
+    client without an answer in time may go on."""
     last: dict[str, int] = {}
     for place, operation in sorted(enumerate(history), key=lambda item: begin_of(item[1])):
         if operation.client in last:
@@ -51,13 +52,14 @@ def end_of(operation: Operation) -> float:
 
 
 def begin_of(operation: Operation) -> tuple[float, bool, float]:
-    """Sorts the operations of a client: it may give up a call and make another at the same time."""
+    """Return a key to sort the operations of a client, which may give up a call and make another at
+    the same time."""
     return operation.called, operation.returned is not None, end_of(operation)
 
 
 def frozen(value: Any) -> Hashable:
-    """Hashable, and the same for values that are the same, as far as their `repr` tells if they are
-    of an unusual kind."""
+    """Return a hashable value, the same for equal values; those of unusual kinds are equal if their
+    `repr` is."""
     try:
         hash(value)
     except TypeError:
@@ -82,7 +84,7 @@ def _frozen_content(value: Any) -> Hashable:
 
 
 def values_in(value: Any) -> Iterator[Hashable]:
-    """Yield the values that this value is made of, as far as that is easily seen."""
+    """Yield the parts of a value, as far as they are easily found."""
     if isinstance(value, list | tuple | set | frozenset | deque):
         parts = list(value)
     elif isinstance(value, dict):

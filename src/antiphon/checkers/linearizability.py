@@ -1,9 +1,9 @@
-"""Tells whether a history is linearizable: whether each call can have happened at one moment.
+"""Checks whether a history is linearizable: whether each call can have happened at one moment.
 
-A history is what the clients of a service saw: which commands they called, when, and what came
-back. It is linearizable if every command can be given a moment between its call and its return,
-such that a model of the service, stepped through the commands in that order, gives the same
-results. A command that was never answered may have happened at any time after its call, or never.
+A history is the clients' view of a service: the commands that they called, with times and results.
+It is linearizable if every command can be given a moment between its call and its return, such that
+a model of the service, stepped through the commands in that order, gives the same results. A
+command without an answer may have happened at any time after its call, or never.
 
     class Register:
         def initial(self):
@@ -16,11 +16,11 @@ results. A command that was never answered may have happened at any time after i
     check = linearizable(Register)
     assert check([Operation("1", ("put", 3), None, called=0.1, returned=0.2)]) is None
 
-Promised is an exact answer: `None` if there is such an order, and if there is none the first
+Promise: the answer is exact: `None` if there is such an order, and if there is none the first
 operation that no order explains, with those that rule out every explanation. The question is hard
-in general, so the search has a bound, and an error says where it was reached.
+in general, so the search has a bound, and an error tells where it was reached.
 
-The search is in `search.py`, the words in `explanation.py`.
+The search is in `search.py`, the text in `explanation.py`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ from antiphon.checkers.search import Model, Search, Steps
 from antiphon.errors import ResourceAllocationError
 
 STEPS_MAX = 2_000_000
-"""Steps of the model, for the operations of one key: some seconds, and 600 MB if states are
+"""Most steps of the model, for the operations of one key: some seconds, and 600 MB if states are
 large."""
 
 SHRINKING_STEPS = 1_000_000
-"""To find out which operations matter, if there is a violation."""
+"""Most steps to find out which operations matter, if there is a violation."""
 
 ATTEMPT_STEPS = 200_000
-"""To find out whether some of them do."""
+"""Most steps to find out whether some of them do."""
 
 
 def linearizable(
     model: Model | type[Model], *, steps_max: int = STEPS_MAX
 ) -> Callable[[Sequence[Operation]], str | None]:
-    """A check of histories against the model: `None`, or why a history is not linearizable.
+    """Return a check of histories against the model, which returns `None`, or why a history is not
+    linearizable.
 
     The check raises `ResourceAllocationError` if it has no answer after `steps_max` steps."""
     made: Model = model() if isinstance(model, type) else model
@@ -87,7 +88,8 @@ def _check_input(history: Sequence[Operation]) -> None:
 
 
 def _by_key(model: Model, history: Sequence[Operation]) -> list[tuple[str, list[Operation]]]:
-    """Few operations first: there a violation is found soon and explained well."""
+    """Return the operations of each key, the shortest history first: there a violation is found
+    soon and explained well."""
     key_of = getattr(model, "key", None)
     if key_of is None:
         return [("", list(history))]
@@ -114,10 +116,10 @@ def _violation(
 def _relevant(
     until_then: Sequence[Operation], culprit: Operation, steps: Steps
 ) -> Sequence[Operation]:
-    """The culprit, and those that leave it without an explanation even if nobody knows how the
-    others ended: few of them, as far as that is not too much work to find out."""
+    """Return the culprit, and operations that leave it without an explanation even if the results
+    of all others are unknown: few of them, as far as they are found within the bound."""
     likely = _likely(until_then, culprit)
-    # How operations ended that ended later may be explained by what came later.
+    # Later operations may explain results that came later.
     later = [o for o in until_then if end_of(o) > end_of(culprit)]
     others = [replace(o, returned=None) for o in later]
     steps_left = SHRINKING_STEPS
@@ -150,8 +152,8 @@ def _relevant(
 
 
 def _likely(until_then: Sequence[Operation], culprit: Operation) -> list[Operation]:
-    """Operations that ended before the culprit. Those that have to do with the same values are the
-    likely causes, and then those that ended last."""
+    """Return the operations that ended before the culprit, the likely causes first: those with the
+    same values, and then those that ended last."""
     values = set(values_in(culprit.result))
 
     def likelihood(operation: Operation) -> tuple[bool, float]:

@@ -1,22 +1,22 @@
-"""The third judge of groups: who is a member when, and nothing else, by trying everything.
+"""The third judge of groups: who is a member when, and nothing else, by comparing all pairs.
 
 Promise: each finding quotes two rows of the trace, or one row and the absence of another, that
-cannot both be true of one group (thesis 4.2.1 and 4.2.2). Nothing is reported of a run that keeps
-to the thesis.
+cannot both be true of one group (thesis 4.2.1 and 4.2.2). A run that keeps to the thesis has no
+findings.
 
-Need: all rows of all programs that joined a group (`formats/trace.py`). Of a name that no program
-joined as, only its place in views is judged.
+Need: all rows of all programs that joined a group (`formats/trace.py`). For a name with which no
+program joined, only its place in views is judged.
 
-Limits: messages are judged as far as views decide about them: P2 (correct in a view, footnote 7)
-and P4 (the view of a process, footnote 8). Orders, duplicates and P1 are left to the other two
-judges, `checkers/groups.py` and `spark/audit`, which share one model of members. This one shares
-no code and no model with them: it knows *stays*, compares rows in pairs, and is quadratic.
+Limits: messages are judged only for properties of views: P2 (correct in a view, footnote 7) and P4
+(the view of a process, footnote 8). Orders, duplicates and P1 are left to the other two judges,
+`checkers/groups.py` and `spark/audit`, which share one model of members. This one shares no code
+and no model with them: it knows *stays*, compares rows in pairs, and is quadratic.
 
-A *stay* is what one program did from a join on, until it crashed, joined again, or the trace ends.
-Stays never change: nothing is merged while rows are read. A *membership* is the stays that one
-member had: one for a member that is not durable; for a durable one as many as follow each other
-without a view between them that is without its name, since it "remains a member of the group, even
-while being down" (4.2.2).
+A *stay* has the rows of one program from a join on, until it crashed, joined again, or the trace
+ends. Stays never change: they are not merged while rows are read. A *membership* is the stays of
+one member: one for a member that is not durable; for a durable one as many as follow each other
+without a view between them that lacks its name, since it "remains a member of the group, even while
+being down" (4.2.2).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from antiphon.formats.trace import TraceEvent
 
 
 class Finding(NamedTuple):
-    """A rule that the trace breaks, and how: "views", "P2" or "P4"."""
+    """A rule that the trace breaks ("views", "P2" or "P4"), and how."""
 
     rule: str
     text: str
@@ -62,7 +62,7 @@ class Stay(NamedTuple):
         return [row for row in self.rows if row.kind == "view" and not row.redelivered]
 
     def inside(self) -> tuple[TraceEvent, ...]:
-        """Return the rows up to the one with which this program left or learnt of its removal."""
+        """Return the rows up to the one in which this program left or learnt of its removal."""
         for count, row in enumerate(self.rows, 1):
             if row.kind == "leave" or _excludes(row, self.name):
                 return self.rows[:count]
@@ -70,7 +70,7 @@ class Stay(NamedTuple):
 
     @property
     def end(self) -> str:
-        """How it ended: by "leave", "view" (one without it), "crash", or not at all ("")."""
+        """How it ended: "leave", "view" (one without it), "crash", or "" if it did not."""
         last = self.inside()[-1]
         if last.kind == "leave" or _excludes(last, self.name):
             return last.kind
@@ -82,7 +82,7 @@ def _excludes(row: TraceEvent, name: str) -> bool:
 
 
 class Membership(NamedTuple):
-    """One member, in the stays that it had."""
+    """One member, with its stays."""
 
     stays: tuple[Stay, ...]
 
@@ -121,12 +121,13 @@ class Known(NamedTuple):
     """The facts of one group in a trace."""
 
     name: str
-    rows: list[TraceEvent]  # of all programs, also of those that never joined
+    rows: list[TraceEvent]  # of all programs, even those that never joined
     memberships: list[Membership]
-    views: dict[int, TraceEvent]  # by number, as some member installed it
+    views: dict[int, TraceEvent]  # by number, as one member installed it
 
     def has_in_view(self, name: str, number: int) -> bool | None:
-        """Return None if nobody in the trace installed this view."""
+        """Return whether a view has this name; None if no program in the trace installed the
+        view."""
         return name in self.views[number].members if number in self.views else None
 
 
@@ -196,8 +197,8 @@ def _may_continue(membership: Membership, stay: Stay) -> bool:
 
 
 def _was_out(group: Known, membership: Membership, stay: Stay) -> bool:
-    """Return whether the name may have been out of the group between these two; a view that nobody
-    installed may have been without it."""
+    """Return whether the name may have been out of the group between these two; a view that no
+    program installed may have been without it."""
     if not membership.views() or not stay.views():
         return False
     last, first = max(v.view_id for v in membership.views()), stay.views()[0].view_id
@@ -235,8 +236,8 @@ def one_after_the_other(group: Known) -> Iterator[Finding]:
 
 
 def inside(group: Known) -> Iterator[Finding]:
-    """A member is in the first view that it installs, and who has left, or installed a view without
-    itself, installs and delivers nothing more."""
+    """A member is in the first view that it installs; one that has left, or installed a view
+    without itself, installs and delivers nothing more."""
     for membership in group.memberships:
         first = next(iter(membership.views()), None)
         if first is not None and membership.name not in first.members:
@@ -258,9 +259,9 @@ def last_view(group: Known) -> Iterator[Finding]:
 
 
 def reasons(group: Known) -> Iterator[Finding]:
-    """Nobody is excluded by a suspicion alone (6.5.2). The first view without a member comes
-    because somebody asked for its removal, or it left; if it is not durable, also because it
-    crashed, or was suspected, in a group that removes suspects."""
+    """A suspicion alone excludes no member (6.5.2). The first view without a member comes because a
+    member asked for its removal, or it left; if it is not durable, also because it crashed, or was
+    suspected, in a group that removes suspects."""
     asked = {name for row in group.rows if row.kind == "remove" for name in row.members}
     suspected = {name for row in group.rows if row.kind == "suspect" for name in row.members}
     for membership in group.memberships:
@@ -293,19 +294,19 @@ def _first_without(group: Known, membership: Membership) -> TraceEvent | None:
     return None
 
 
-# -- Messages, as far as views decide about them ---------------------------------------------------
+# -- Messages and views ----------------------------------------------------------------------------
 
 
 class _Delivered(NamedTuple):
     name: str
-    marked: int  # the view of the message, as it says itself
+    marked: int  # the view of the message, as it is marked
     view: int  # of the member
 
 
 def same_view(group: Known) -> Iterator[Finding]:
     """(P4) If two processes deliver m, in view i and in view j, then i = j. The view of a process
-    is the last one that it installed (footnote 8). A message that a process had before is judged
-    by the first time."""
+    is the last one that it installed (footnote 8). Of a message that a process delivers again, the
+    first delivery is judged."""
     by_message: dict[str, list[_Delivered]] = defaultdict(list)
     for membership in group.memberships:
         had: set[str] = set()
@@ -327,8 +328,8 @@ def same_view(group: Known) -> Iterator[Finding]:
 
 
 def _view_of(membership: Membership, stay: Stay, delivery: TraceEvent) -> int:
-    """Return the view of the process when it delivers this. One that is back from a crash, and was
-    told of no view yet, is in the one that it was in at this place of the order."""
+    """Return the view of the process when it delivers this. One that is back from a crash, and has
+    got no view yet, is in the one that it had at this place of the order."""
     order = stay.rows.index(delivery)
     own = [v.view_id for v in stay.views() if stay.rows.index(v) < order]
     if own:

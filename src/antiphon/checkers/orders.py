@@ -3,8 +3,8 @@
 Each function checks one property, and yields a sentence for each place where it is broken.
 
 Levels: a message keeps an order towards messages of its own level and below. So an agreed message
-does not overtake a causal one, while a causal one may overtake an agreed one that is still on its
-way to its place. Messages for some members only have no part in orders.
+does not overtake a causal one, while a causal one may overtake an agreed one that has no place yet.
+Messages for some members only have no part in orders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from antiphon.model.peer_views import Level, MemberId, ViewId
 
 
 def once(lives: Lives) -> Iterator[Finding]:
-    """Nobody delivers a message twice, or one that was not sent, or not to this process."""
+    """No process delivers a message twice, or one that was not sent, or not to this process."""
     for life in lives.lives.values():
         seen: set[Key] = set()
         for stay in life.stays:
@@ -56,9 +56,9 @@ def _not_sent(lives: Lives, life: Life, delivery: Delivery) -> str:
 
 
 def own(lives: Lives) -> Iterator[Finding]:
-    """In the end a process that goes on has delivered what it sent to all itself. Not so a message
-    that others delivered in a primary view of which this process missed the end: it is part of the
-    state that this process must take from them."""
+    """In the end a process that goes on has delivered its own messages to all. An exception is a
+    message that others delivered in a primary view of which this process missed the end: it is part
+    of the state that this process must take from them."""
     if not lives.complete:
         return
     elsewhere = _primary_views_of(lives)
@@ -90,9 +90,9 @@ def _primary_views_of(lives: Lives) -> dict[Key, set[ViewId]]:
 
 
 def one_view(lives: Lives) -> Iterator[Finding]:
-    """A message is delivered in the same view wherever it is delivered. One with a place in the
-    total order whose sender was cut off may be delivered once more, to others, in views that are
-    not primary; in two primary views it is never delivered."""
+    """All processes that deliver a message do so in the same view. One with a place in the total
+    order whose sender was cut off may be delivered once more, to others, in views that are not
+    primary; never in two primary views."""
     first: dict[Key, ViewId] = {}
     ordered = {life.me: _ordered(life) for life in lives.lives.values()}
     for view, stays in lives.views.items():
@@ -127,8 +127,8 @@ def _ordered(life: Life) -> set[int]:
 
 
 def fifo(lives: Lives) -> Iterator[Finding]:
-    """Messages of one sender come in its order, and without a gap: of what anybody delivers in a
-    view, nobody delivers a later message there who has not got the earlier ones."""
+    """Messages of one sender come in its order, and without a gap: a process that delivers one in a
+    view has delivered all earlier ones of the sender that any process delivers there."""
     known = {view: _known(lives, stays) for view, stays in lives.views.items()}
     for life in lives.lives.values():
         seen: set[Key] = set()
@@ -158,14 +158,14 @@ def _fifo_finding(life: Life, stay: Stay, sender: MemberId, got: int, missed: in
 
 
 class _Known:
-    """The messages to all that anybody delivers in one view."""
+    """The messages to all members that any process delivers in one view."""
 
     def __init__(self) -> None:
         self.levels: dict[MemberId, dict[int, Level]] = defaultdict(dict)
         self._numbers: dict[tuple[MemberId, Level, Level], list[int]] = {}
 
     def numbers(self, sender: MemberId, lowest: Level, highest: Level) -> list[int]:
-        """Return those of a sender between two levels, in order."""
+        """Return the numbers of a sender's messages between two levels, in order."""
         key = sender, lowest, highest
         found = self._numbers.get(key)
         if found is None:
@@ -185,7 +185,7 @@ def _known(lives: Lives, stays: list[tuple[Life, Stay]]) -> _Known:
 
 
 class Past(NamedTuple):
-    """The causes of a message: up to which number of each sender, apart for causal messages and for
+    """The causes of a message: the last number of each sender, apart for causal messages and for
     those of higher levels."""
 
     causal: dict[MemberId, int]
@@ -206,8 +206,8 @@ class Past(NamedTuple):
 
 
 def pasts(lives: Lives) -> dict[Key, Past]:
-    """Return the causes of each message: what its sender had sent or delivered before it, and the
-    causes of these; messages below the causal level carry no causes."""
+    """Return the causes of each message: the messages that its sender had sent or delivered before
+    it, and the causes of these; messages below the causal level carry no causes."""
     found: dict[Key, Past] = {}
     walks = [_Walk(lives, life) for life in lives.lives.values()]
     waiting: dict[Key, list[_Walk]] = defaultdict(list)
@@ -255,14 +255,14 @@ class _Walk:
 
 
 def causal(lives: Lives) -> Iterator[Finding]:
-    """Nobody delivers a message before its causes, as far as they are delivered in that view by
-    anybody, or by this process at all."""
+    """No process delivers a message before its causes, as far as any process delivers them in that
+    view, or this process delivers them at all."""
     causes = pasts(lives)
     none = Past({}, {})
     known = {view: _known(lives, stays) for view, stays in lives.views.items()}
     for life in lives.lives.values():
         seen: set[Key] = set()
-        covered = Past({}, {})  # all causes of what it has delivered, by kind of message
+        covered = Past({}, {})  # all causes of its deliveries, by kind of message
         for stay in life.stays:
             walk = _CausalWalk(life, stay, known[stay.view.id], seen)
             for delivery in stay.deliveries:
@@ -276,7 +276,7 @@ def causal(lives: Lives) -> Iterator[Finding]:
 
 
 class _CausalWalk:
-    """The deliveries of one process in one view; each cause in that view is looked at once."""
+    """The deliveries of one process in one view; each cause in that view is checked once."""
 
     def __init__(self, life: Life, stay: Stay, known: _Known, seen: set[Key]) -> None:
         self._life = life
@@ -317,8 +317,8 @@ def _came_late(life: Life, delivery: Delivery, covered: Past, seen: set[Key]) ->
 
 
 def total(lives: Lives) -> Iterator[Finding]:
-    """In each view, all deliver agreed messages in one order without holes: of two processes, one
-    delivers the first part of what the other does."""
+    """In each view, all processes deliver agreed messages in one order without holes: of two
+    processes, one delivers the first part of the other's sequence."""
     for view, stays in lives.views.items():
         best = max((lives.ordered(stay) for _, stay in stays), key=len)
         for life, stay in stays:

@@ -1,8 +1,9 @@
-"""Histories of channels: what each process sent, delivered and was shown, in its own order.
+"""Histories of channels: the messages that each process sent and delivered, and its views, in its
+own order.
 
 A history has one list of events for each *life* of a process (`MemberId`). A life begins in a view
-of itself alone, round 0, which is not among its events. Clocks play no part: nothing is known of
-the order in which events of different lives happened, except by what they say.
+of itself alone, round 0, which is not among its events. Clocks play no part: the order of events of
+different lives is known only from their messages and views.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ class Delivery(NamedTuple):
 
 
 class Showing(NamedTuple):
-    """The program gets a view. `together`: who comes from the same view as this process; `merged`:
-    the views from which the members come, if they are known; `past`: of a primary view the last one
-    that is known to have been shown before it, and the later ones that may have been, if that is
-    known; `founding`: the one with which its chain began, if there may be several chains."""
+    """The program gets a view. `together`: the members that come from the same view as this
+    process; `merged`: the views from which the members come, if they are known; `past`, of a
+    primary view: the last one that is known to have been shown before it, and the later ones that
+    may have been, if they are known; `founding`: the one with which its chain began, if there may
+    be several chains."""
 
     view: PeerView
     together: tuple[MemberId, ...]
@@ -78,8 +80,8 @@ class Finding(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """What a process delivered while it had a view, with the views `before` it (None: this is the
-    one in which the life began) and `following` it (None: this was its last one). `missed`: it
+    """The deliveries of a process in one view, with the views `before` it (None: this is the one in
+    which the life began) and `following` it (None: this was its last one). `missed`: the process
     was not there when this view ended, and had views in between that were hidden."""
 
     view: PeerView
@@ -154,12 +156,12 @@ class Lives:
 
 
 def told(key: Key) -> str:
-    """Return a message as people read it: `a:3` is the third message of `a`."""
+    """Return a message as text: `a:3` is the third message of `a`."""
     sender, number = key
     return f"{sender}:{number}"
 
 
 def told_all(keys: Sequence[Key]) -> str:
-    """Return the last few messages of a sequence."""
+    """Return the last few messages of a sequence as text."""
     shown = " ".join(map(told, keys[-8:]))
     return f"... {shown}" if len(keys) > 8 else shown or "nothing"

@@ -1,11 +1,11 @@
 """The promises of channels, as checks of whole histories (`peer_histories.py`).
 
-Here are those of views; the orders of messages are in `orders.py`. Each function checks one
+This module has those of views; the orders of messages are in `orders.py`. Each function checks one
 property and yields a sentence for each place where a history breaks it; `check` runs those that a
 stack promises.
 
-Prefix delivery is JBora's (3.5 of its report): whoever stays in the primary view misses nothing,
-and whoever leaves it has missed the end at most, never something in the middle.
+Prefix delivery is JBora's (3.5 of its report): a process that stays in the primary view misses no
+message, and one that leaves it has missed the end at most, never one in the middle.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def check(
 
 
 def inside(lives: Lives) -> Iterator[Finding]:
-    """A process is in each view that it is shown, and so is the sender of what it delivers there;
-    what it delivers is delivered in the view that it has."""
+    """A process is in each of its views, and so are the senders of its deliveries there; each
+    delivery is in the view that the process has."""
     for life in lives.lives.values():
         for stay in life.stays:
             if life.me not in stay.view.members:
@@ -64,7 +64,7 @@ def inside(lives: Lives) -> Iterator[Finding]:
 
 
 def rising(lives: Lives) -> Iterator[Finding]:
-    """The ids of the views that a process is shown rise."""
+    """The ids of a process's views rise."""
     for life in lives.lives.values():
         for stay in life.stays:
             if stay.following is not None and stay.following.id <= stay.view.id:
@@ -83,8 +83,8 @@ def one_meaning(lives: Lives) -> Iterator[Finding]:
 
 
 def together(lives: Lives) -> Iterator[Finding]:
-    """Whom a process names as coming with it into a view are members of both views, with itself;
-    and two that are shown it name each other just if they come from the same view."""
+    """The members that come together with a process into a view are in both views, itself among
+    them; and two that get the view name each other if and only if they come from the same view."""
     for view, stays in lives.views.items():
         came = [
             (life, s.before, s.showing)
@@ -109,8 +109,8 @@ def together(lives: Lives) -> Iterator[Finding]:
 
 
 def merges(lives: Lives) -> Iterator[Finding]:
-    """All that are shown a view are told of the same merged views; and who comes to it with others
-    comes from one of these."""
+    """All processes get the same merged views with a view; and a process that comes to it together
+    with others comes from one of these."""
     for view, stays in lives.views.items():
         told_of = [
             (life, s.before, s.showing) for life, s in stays if s.showing and s.showing.merged
@@ -139,11 +139,11 @@ def _names(showing: Showing) -> str:
 
 
 def one_chain(lives: Lives) -> Iterator[Finding]:
-    """The primary views that are shown to anybody form one chain: in the order of their ids, each
-    comes after the one before it, by the views that processes were shown one after the other, or
-    that were merged, or by what it counts as its past: a view that may have been shown to processes
-    of which no other one has heard. All that are older than the first of its past are taken to
-    belong to that one's. A group that was founded anew has a chain for each founding."""
+    """All primary views form one chain: in the order of their ids, each follows the one before it,
+    by the views that processes got one after the other, or that were merged, or by its past: views
+    that may have been shown to processes of which no other one has heard. All views older than the
+    first of its past count as that one's past. A group that was founded anew has a chain for each
+    founding."""
     before = _predecessors(lives)
     chains: dict[ViewId | None, list[ViewId]] = defaultdict(list)
     for view, stays in sorted(lives.views.items()):
@@ -185,8 +185,8 @@ def _comes_after(later: ViewId, earlier: ViewId, before: dict[ViewId, set[ViewId
 
 
 def virtual_synchrony(lives: Lives) -> Iterator[Finding]:
-    """Who goes from one view to the same next one has delivered the same messages in it. Once all
-    has come to rest, this goes for those that are in one view at the end, too."""
+    """Processes that go from one view to the same next one have delivered the same messages in it.
+    Once all has come to rest, this holds for processes that are in one view at the end, too."""
     for view, stays in lives.views.items():
         first: dict[ViewId | None, tuple[Life, frozenset[Key]]] = {}
         for life, stay in stays:
@@ -233,8 +233,8 @@ def _is_prefix_delivery(stay: Stay, mine: list[Key], other: Stay, its: list[Key]
 
 
 def uniform(lives: Lives) -> Iterator[Finding]:
-    """What anybody delivers in a primary view, crashed or not, is delivered there by all that go
-    from it to another primary view."""
+    """A message that any process, even one that crashes, delivers in a primary view is delivered
+    there by all that go from it to another primary view."""
     for view, stays in lives.views.items():
         if not stays[0][1].view.primary:
             continue

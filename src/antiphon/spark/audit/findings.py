@@ -1,4 +1,4 @@
-"""A broken promise that the audit found: which property, in words, and where to look for proof."""
+"""A broken promise that the audit found: the property, a sentence, and the rows that prove it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PROPERTIES = (
 
 
 class Finding(NamedTuple):
-    """A violation: of which property, in which group, in a sentence, and what proves it."""
+    """A violation: its property, group, sentence, and proof."""
 
     property: str
     world: World
     text: str
     members: tuple[Member, ...] = ()
-    messages: tuple[str, ...] = ()  # whose rows prove it
-    views: tuple[int, ...] = ()  # or those of these views
+    messages: tuple[str, ...] = ()  # their rows prove it
+    views: tuple[int, ...] = ()  # or the rows of these views
 
     def __str__(self) -> str:
         return f"{self.property}: {self.text} (group {self.world.group}, run {self.world.run})"

@@ -1,13 +1,14 @@
-"""The parts of a trace that all members agree on, found in one scan, without comparing messages.
+"""The parts of a trace on which all members agree, found in one scan, without comparing messages.
 
-A *part* is what members delivered in one view, of one range of positions (`RANGE` of them). Each
-member's deliveries in a part are reduced to a few numbers: how many, a hash of the set, two hashes
-of the relative order. Where these are equal for everybody whom the part concerns, one member, the
-*reference* of the view, stands for all, and only its deliveries are looked at further. Everything
-else is *doubtful*, and is looked at message by message.
+A *part* has the deliveries in one view, of one range of positions (`RANGE` of them). Each member's
+deliveries in a part are reduced to a few numbers: how many, a hash of the set, two hashes of the
+relative order. Where these are equal for all members that the part concerns, one member, the
+*reference* of the view, stands for all, and only its deliveries are compared further. All other
+parts are *doubtful*, and compared message by message.
 
-Promise: what is not doubtful was delivered by all whom it concerns, once each as far as the
-reference did, in the same view and in the same order among itself, and nothing else overtook it.
+Promise: all members that a part concerns that is not doubtful have delivered its messages, once
+each if the reference did, in the same view and in the same order, and no other message overtook
+them.
 """
 
 from __future__ import annotations
@@ -42,12 +43,11 @@ class Print(NamedTuple):
     last_position: int
     first_seq: int
     last_seq: int
-    odd: int  # deliveries that need a closer look anyway
+    odd: int  # deliveries that make the part doubtful in any case
 
 
 class Agreement(NamedTuple):
-    """The parts that the fingerprints leave to be looked at, and with whom the others are
-    compared."""
+    """The parts that are doubtful, and the reference of each view."""
 
     doubtful: set[tuple[int, int]]  # (world, range)
     references: dict[tuple[int, int], int]  # (world, view) -> member
@@ -55,7 +55,7 @@ class Agreement(NamedTuple):
 
 
 def take(deliveries: DataFrame, range_size: int) -> list[Print]:
-    """`deliveries` as `audit_rows.deliveries` gives them."""
+    """Return the fingerprints of `deliveries` (`rows.py: deliveries`)."""
     hashed = deliveries.withColumn(
         "hash", F.xxhash64("message", "position", "sender", "sender_seq", "tag", "key")
     ).withColumn("range", F.expr(f"position div {range_size}"))
@@ -82,7 +82,7 @@ def take(deliveries: DataFrame, range_size: int) -> list[Print]:
         F.max("seq").alias("last_seq"),
         F.sum(odd.cast("long")).alias("odd"),
     )
-    # Places count from the member's first delivery in the part: what came before is no matter.
+    # Places count from the member's first delivery in the part: earlier ones do not matter.
     relative = found.withColumn(
         "order_hash", F.col("order") - F.col("first_place") * F.col("weight")
     ).withColumn("order_hash_2", F.col("order_2") - F.col("first_place") * F.col("weight_2"))
@@ -95,9 +95,9 @@ def _bits(column: str, shift: int) -> Column:
 
 
 def compare(cast: Cast, prints: list[Print]) -> Agreement:
-    """Compare the members of each view, range by range, with a member that must have everything.
+    """Compare the members of each view, range by range, with a member that must have all messages.
 
-    A range in which two that should agree do not, or that has anything odd, is doubtful.
+    A range in which two that should agree do not, or that has odd deliveries, is doubtful.
     """
     by_world: dict[int, list[Print]] = defaultdict(list)
     for one in prints:
@@ -114,7 +114,8 @@ def compare(cast: Cast, prints: list[Print]) -> Agreement:
 
 
 def _reference(world: World, view: int) -> Member | None:
-    """The oldest of those who must have everything in the view, preferably one without a fault."""
+    """Return the oldest member that must have all messages of the view, preferably one without a
+    fault."""
     owing = [member for member in world.members if member.number in world.owing(view)]
     return min(owing, key=lambda m: (not m.correct, m.start, m.number), default=None)
 
@@ -124,7 +125,8 @@ def _odd(prints: list[Print]) -> Iterator[int]:
 
 
 def _out_of_order(prints: list[Print]) -> Iterator[int]:
-    """Parts of one member that overlap in time, or came in another order than their positions."""
+    """Yield the ranges of parts of one member that overlap in time, or came in another order than
+    their positions."""
     ordered = sorted(prints, key=lambda p: (p.member, p.first_position, p.life, p.first_seq))
     for _, group in groupby(ordered, key=lambda p: p.member):
         own = list(group)
@@ -157,8 +159,8 @@ def _disagreeing(
 def _may_lack(
     world: World, part: list[Print], reference: Member | None, reach: dict[int, int]
 ) -> set[int]:
-    """Return the members that may have left out some of a part, and owe nothing in the view: what
-    they delivered later may conflict with that."""
+    """Return the members that may have left out some of a part, and owe nothing in the view: their
+    later deliveries may conflict with those messages."""
     whole = {_numbers(p) for p in part if reference is not None and p.member == reference.number}
     same = {p.member for p in part if _numbers(p) in whole}
     first = min(p.first_position for p in part)
@@ -167,7 +169,7 @@ def _may_lack(
 
 
 def reach_of(prints: Iterable[Print]) -> dict[int, int]:
-    """The last position that each member delivered."""
+    """Return the last position that each member delivered."""
     reach: dict[int, int] = {}
     for one in prints:
         if not one.outside:
@@ -199,7 +201,7 @@ def _agree(
 
 
 def _numbers(one: Print) -> tuple[int, ...]:
-    """By which members are compared."""
+    """Return the numbers by which members are compared."""
     return (
         one.deliveries,
         one.set_hash,

@@ -1,14 +1,14 @@
-"""`antiphon audit`: whether groups kept what they promise, from traces of any size.
+"""`antiphon audit`: whether groups kept their promises, from traces of any size.
 
 It is the second judge, beside `checkers/groups.py`: written from the same specification (thesis
 4.2, docs/groups.md), in another way. Time is proportional to the rows of the trace:
 
 1. Who was a member when (`members.py`): few rows, on the driver. Views are judged there.
-2. One scan finds out on what all members agree (`fingerprints.py`).
-3. What is doubtful, and one member's deliveries for the rest, are looked at message by message
+2. One scan finds the parts on which all members agree (`fingerprints.py`).
+3. Doubtful parts, and one member's deliveries of the others, are judged message by message
    (`messages.py`, `order.py`).
 
-A run and a group in it are a world of their own. What has no views is not a group, and not judged.
+Each group of each run is a world of its own. A topic without views is not a group, and not judged.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from antiphon.spark.audit.sentences import Found, Teller
 
 
 class Verdict(NamedTuple):
-    """The result of an audit: what it read, on how many things it checked each property, and what
-    it found."""
+    """The result of an audit: the rows that it read, how many things it checked for each property,
+    and its findings."""
 
     rows: int
     seconds: float
@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
 
 def judge(spark: SparkSession, trace: DataFrame, range_size: int = RANGE) -> Verdict:
-    """`trace` has the columns of `trace_table.SCHEMA`."""
+    """Judge a trace with the columns of `spark/traces/table.py: SCHEMA`."""
     began = time.monotonic()
     lives, rows = audit_rows.lives(trace)
     cast = members.read(audit_rows.told(trace), lives)
@@ -78,7 +78,8 @@ def judge(spark: SparkSession, trace: DataFrame, range_size: int = RANGE) -> Ver
 
 
 def _checked(cast: Cast, agreement: Agreement, counts: dict[str, int]) -> dict[str, int]:
-    """How many things each property was checked on: messages, deliveries, views or states."""
+    """Return how many things were checked for each property: messages, deliveries, views or
+    states."""
     delivered: Counter[str] = Counter()
     for one in agreement.prints:
         delivered["all"] += one.deliveries
@@ -94,7 +95,7 @@ def _checked(cast: Cast, agreement: Agreement, counts: dict[str, int]) -> dict[s
 
 
 class _Search:
-    """The part of the audit that looks at messages."""
+    """The part of the audit that judges messages."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class _Search:
             yield audit_messages.outside(self._rows)
             yield audit_messages.places(messages, first)
             gaps = audit_messages.gaps(spark, cast, first, self._agreement.prints)
-            # What a state was to stand for comes later, if that was not acknowledged.
+            # The messages of a state come later, if the state was not acknowledged.
             in_order = first.where("position > earlier_cut")
         yield order.generic(spark, cast, order.deliveries(self._rows, in_order, gaps))
         yield order.fifo(messages, in_order, self._range_size)

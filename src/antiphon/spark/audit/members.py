@@ -1,20 +1,20 @@
-"""Memberships: who was a member of which group, when. The audit has to know it before it looks at
+"""Memberships: who was a member of which group, when. The audit finds that out before it judges
 messages.
 
-It reads the few rows of a trace that are not about messages, and says for every process which
-member it was from which row to which, in which view. The words are those of the specification
+This module reads the few rows of a trace that are not about messages, and divides the rows of each
+process into stretches, each with its member and view. The words are those of the specification
 (thesis 4.2.1, docs/groups.md):
 
-- A *world* is one group in one run; worlds have nothing to do with each other.
+- A *world* is one group in one run; worlds are judged apart.
 - A *member* is a process of the specification. It begins with a `join`. A durable member goes on
-  through all its lives, until a view shows that the name was out of the group in between; then who
-  has the name is another. A member that is not durable has one life.
+  through all its lives, until a view shows that the name was out of the group in between; after
+  that the name is another member's. A member that is not durable has one life.
 - A member is *correct* if it never crashed; a durable one if it is up in the end (*good*).
-- A state that a member was given stands for all messages up to its cut. One that a durable member
-  has not acknowledged when it dies may be void: then these messages come, in a later life.
+- A state that a member took over stands for all messages up to its cut. One that a durable member
+  has not acknowledged when it crashes may be void: then these messages come, in a later life.
 
 A member that is *correct in a view* (footnote 7) owes its messages: it installed it, did not crash
-in it, and is in the next one, if there is one. A durable member owes them if it came out of the
+in it, and is in the next one, if there is one. A durable member owes them if it went on to the next
 view, or is good.
 """
 
@@ -60,7 +60,7 @@ END = 1 << 62
 
 
 class Row(NamedTuple):
-    """One that is not about a message."""
+    """A row that is not about a message."""
 
     run: str
     process: str
@@ -100,10 +100,10 @@ class View(NamedTuple):
 
 @dataclass(eq=False)
 class Member:
-    """A member over all lives of its process, as the trace shows it.
+    """A member over all lives of its process.
 
     A durable member has as many lives as its process; one that is not durable has one, and the next
-    that has its name is another member.
+    one with its name is another member.
     """
 
     number: int  # among all members of all worlds
@@ -119,7 +119,7 @@ class Member:
     up: bool = True  # in the end
     gone: bool = False  # it left, or knows that it was removed
     left_before: bool = False  # at the end of the last life that got a view
-    missed_itself: bool = False  # it came back to find that it had been out, and had not left
+    missed_itself: bool = False  # it came back after a view without it, and had not left
 
     @property
     def correct(self) -> bool:
@@ -127,7 +127,7 @@ class Member:
 
     @property
     def stays(self) -> bool:
-        """To the end, as far as it knows."""
+        """Whether it is a member to the end, as far as it knows."""
         return self.correct and not self.gone and bool(self.views)
 
     @property
@@ -136,7 +136,7 @@ class Member:
 
     @property
     def start(self) -> int:
-        """The position from which on messages concern it."""
+        """The position of the first message that concerns it."""
         return max(self.views[0].position, self.cut) if self.views else END
 
     @property
@@ -155,7 +155,7 @@ class Member:
 
 
 class Stretch(NamedTuple):
-    """Rows of a process, from one on to the one before another, about one group: whose they are."""
+    """Consecutive rows of a process about one group, with their member and view."""
 
     run: str
     process: str
@@ -167,13 +167,13 @@ class Stretch(NamedTuple):
     after_position: int  # only messages behind this one
     upto_position: int
     member: int
-    view: int  # that the member has installed
+    view: int  # the last one that the member has installed
     life: int
     cut: int  # of the states of this life, and
     earlier_cut: int  # of those before
-    outside: bool  # it has left, or was removed, and knows it
+    outside: bool  # the member has left, or was removed, and knows it
     correct: bool = False
-    total: bool = False  # the group has one order for everything
+    total: bool = False  # the group has one order for all messages
 
 
 class Epoch(NamedTuple):
@@ -185,7 +185,7 @@ class Epoch(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Everything conflicts."""
+        """Whether all messages conflict."""
         pairs = len(self.relation.tags) * (len(self.relation.tags) + 1) // 2
         told_apart = self.relation.nothing or self.relation.keyed
         return not told_apart and len(self.relation.conflicts) == pairs
@@ -199,14 +199,14 @@ class World:
     run: str
     group: str
     members: list[Member] = field(default_factory=list)
-    views: dict[int, tuple[str, ...]] = field(default_factory=dict)  # as first heard of
+    views: dict[int, tuple[str, ...]] = field(default_factory=dict)  # as in the first row
     relations: dict[int, ConflictRelation] = field(default_factory=dict)  # by position
-    removed: set[str] = field(default_factory=set)  # names, at somebody's request
+    removed: set[str] = field(default_factory=set)  # names, at a member's request
     suspected: set[str] = field(default_factory=set)
     _owing: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def epochs(self) -> list[Epoch]:
-        """One after the other; neighbours differ."""
+        """Return the epochs one after the other; neighbours differ."""
         changes = sorted({NOWHERE: ConflictRelation.ATOMIC, **self.relations}.items())
         kept = [c for n, c in enumerate(changes) if not n or changes[n - 1][1] != c[1]]
         ends = [position for position, _ in kept[1:]] + [END]
@@ -214,11 +214,11 @@ class World:
 
     @property
     def is_total(self) -> bool:
-        """Everything conflicts, all the time: then there is one order."""
+        """Whether all messages conflict, all the time: then there is one order."""
         return all(epoch.is_total for epoch in self.epochs())
 
     def owing(self, view: int) -> frozenset[int]:
-        """The members that are correct in this view."""
+        """Return the members that are correct in this view."""
         if view not in self._owing:
             found = frozenset(m.number for m in self.members if self._owes(m, view))
             self._owing[view] = found
@@ -239,7 +239,7 @@ class World:
 
 @dataclass
 class Cast:
-    """All that is known of members."""
+    """All members of a trace, by world and process."""
 
     worlds: list[World]
     members: list[Member]
@@ -247,7 +247,8 @@ class Cast:
 
 
 def read(rows: Iterable[Row], lives: Iterable[Life]) -> Cast:
-    """`lives`: all that the trace has, also of processes that were never a member."""
+    """Return the members in these rows. `lives`: all in the trace, even of processes that were
+    never a member."""
     rows = list(rows)
     worlds = _worlds(rows)
     members: list[Member] = []
@@ -269,7 +270,8 @@ def read(rows: Iterable[Row], lives: Iterable[Life]) -> Cast:
 
 
 def _worlds(rows: list[Row]) -> dict[tuple[str, str], World]:
-    """Only what has views is a group; traces have queues and plain topics, too."""
+    """Return the groups, which are the destinations with views; traces have queues and plain
+    topics, too."""
     worlds: dict[tuple[str, str], World] = {}
     for row in rows:
         if row.kind == "view" and (row.run, row.group) not in worlds:
@@ -389,7 +391,8 @@ class _Process:
         return member
 
     def _succeed(self, world: World, old: Member) -> Member:
-        """Another member has the name, and a state that came before its first view is its own."""
+        """Begin another member with this name; a state that came before its first view is its
+        own."""
         old.missed_itself = not old.left_before
         old.gone = True
         new = self._begin(world, old.name, old.durable, old.label)
@@ -411,7 +414,7 @@ class _Process:
         self._changes[group].append((row.seq, own))
 
     def _standing(self, group: str) -> Iterator[tuple[int, int, int, int, int, int, int, bool]]:
-        """The fields of stretches from `after_position` to `outside`."""
+        """Yield the fields of stretches from `after_position` to `outside`."""
         member = self._now.get(group)
         if member is None:
             return
@@ -420,7 +423,7 @@ class _Process:
             view = member.views[-1].id if member.views else 0
             yield (NOWHERE, END, member.number, view, *what)
             return
-        # In a new life it has got no view yet: what comes again is in the view it was in.
+        # In a new life without a view yet, repetitions belong to the view that it had.
         for view, after, upto in _by_position(member.views):
             yield (after, upto, member.number, view, *what)
 
@@ -432,7 +435,7 @@ class _Process:
 
 
 def _was_out(world: World, member: Member, view: int) -> bool:
-    """Whether the name was out of the group since this member's last view."""
+    """Return whether the name was out of the group since this member's last view."""
     if not member.views or member.told_in_this_life or view <= member.last_view:
         return False
     between = range(member.last_view, view)
@@ -440,7 +443,7 @@ def _was_out(world: World, member: Member, view: int) -> bool:
 
 
 def _by_position(views: list[View]) -> Iterator[tuple[int, int, int]]:
-    """Yield which view stands before a message, as (view, behind this position, up to that one)."""
+    """Yield the view of messages by position, as (view, behind this position, up to that one)."""
     places = sorted({(view.position, view.id) for view in views})
     highest = 0
     before = NOWHERE

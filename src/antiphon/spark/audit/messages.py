@@ -1,8 +1,8 @@
-"""P1 to P4 over messages (thesis 4.2.2), with what follows for durable members and states.
+"""P1 to P4 over messages (thesis 4.2.2), also for durable members and states.
 
-`rows` below are what `audit_rows.sift` leaves: doubtful deliveries of all members, and those of the
-references for the rest. Findings are rows of one shape (`SHAPE`), so that all are found in one job;
-`sentences.py` makes sentences of them.
+`rows` below come from `rows.py: sift`: doubtful deliveries of all members, and other deliveries of
+the references. Findings are rows of one shape (`SHAPE`), so that one job finds all; `sentences.py`
+makes sentences of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHAPE = {
     "other_member": "int",
     "message": "string",
     "position": "long",
-    "other": "long",  # a position or a view, whatever the rule compares with
+    "other": "long",  # the position or view with which the rule compares
     "times": "long",
     "never": "boolean",  # it was left out
 }
@@ -38,7 +38,8 @@ def shaped(rows: DataFrame, rule: str, **columns: Column) -> DataFrame:
 
 
 def firsts(rows: DataFrame) -> DataFrame:
-    """Each member's first delivery of each doubtful message; only it counts for order and view."""
+    """Return each member's first delivery of each doubtful message; only it counts for order and
+    view."""
     doubtful = rows.where("doubtful AND NOT outside")
     told = ("position", "view", "view_id", "tag", "key", "sender", "sender_seq", "earlier_cut")
     flags = ("redelivered", "correct", "total")
@@ -49,7 +50,7 @@ def firsts(rows: DataFrame) -> DataFrame:
 
 
 def messages(rows: DataFrame, first: DataFrame, sends: DataFrame) -> DataFrame:
-    """One row for each message that was sent or delivered."""
+    """Return one row for each message that was sent or delivered."""
     delivered = rows.where("NOT doubtful").select(*_DELIVERED, F.lit(True).alias("correct"))
     delivered = delivered.unionByName(first.select(*_DELIVERED, "correct"))
     who = F.shiftleft("view", _MEMBER_BITS) + F.col("member")
@@ -112,7 +113,8 @@ def _view_of(who: str) -> Column:
 
 
 def validity(spark: SparkSession, cast: Cast, known: DataFrame) -> DataFrame:
-    """(P1) Acknowledged, delivered by no correct member, and a correct one was there before."""
+    """(P1) Find messages that were acknowledged and no correct member delivered, though one was
+    there before."""
     there = []
     for world in cast.worlds:
         correct = [m for m in world.members if m.correct]
@@ -130,7 +132,8 @@ def validity(spark: SparkSession, cast: Cast, known: DataFrame) -> DataFrame:
 
 
 def agreement(spark: SparkSession, cast: Cast, first: DataFrame) -> DataFrame:
-    """(P2) Delivered by somebody in a view, and not by one who is correct in it."""
+    """(P2) Find messages that one member delivered in a view, and another one that is correct in it
+    did not."""
     table = _owing(spark, cast)
     by_message = _deliverers(first).where("view = last_view")
     lacking = by_message.join(F.broadcast(table), ["world", "view"]).where(
@@ -197,11 +200,11 @@ def gaps(spark: SparkSession, cast: Cast, first: DataFrame, prints: list[Print])
 
 
 def integrity(known: DataFrame, first: DataFrame | None) -> DataFrame:
-    """(P3) Delivered though nobody sent it; delivered again, and not marked so."""
+    """(P3) Find messages that were delivered and not sent, or delivered again and not marked so."""
     message = {"world": F.col("world"), "message": F.col("message"), "position": F.col("position")}
     nowhere = known.where("deliveries > 0 AND sends = 0")
     found = shaped(nowhere, "nowhere", member=_member_of("who"), **message)
-    # References of one view stand for all who are in it; a message has one view.
+    # The reference of a view stands for all its members; a message has one view.
     again = known.where("deliveries > 1 AND who = last_who")
     if first is None:
         twice = shaped(again, "twice", member=_member_of("who"), **message)
@@ -215,7 +218,8 @@ def integrity(known: DataFrame, first: DataFrame | None) -> DataFrame:
 
 
 def same_view(known: DataFrame, first: DataFrame | None) -> DataFrame:
-    """(P4) Two delivered a message in different views, or one in another than is the message's."""
+    """(P4) Find messages that two members delivered in different views, or one in another view than
+    the message's."""
     message = {"world": F.col("world"), "message": F.col("message"), "position": F.col("position")}
     several = known.where((F.col("deliveries") > 1) & (_view_of("who") != _view_of("last_who")))
     found = shaped(
@@ -245,7 +249,8 @@ def same_view(known: DataFrame, first: DataFrame | None) -> DataFrame:
 
 
 def outside(rows: DataFrame) -> DataFrame:
-    """Return deliveries by members that had left, or of what their state holds already."""
+    """Return deliveries by members that had left, or of messages that are in their state
+    already."""
     message = {"world": F.col("world"), "message": F.col("message"), "position": F.col("position")}
     left = shaped(rows.where("doubtful AND outside"), "left", member=F.col("member"), **message)
     held = rows.where("doubtful AND NOT outside AND position <= cut")
@@ -255,7 +260,7 @@ def outside(rows: DataFrame) -> DataFrame:
 
 
 def places(known: DataFrame, first: DataFrame) -> DataFrame:
-    """One message has one position, and one position one message."""
+    """Find messages with several positions, and positions with several messages."""
     moved = known.where("deliveries > 0 AND position <> last_position")
     found = shaped(
         moved,

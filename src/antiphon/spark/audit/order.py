@@ -1,10 +1,11 @@
-"""P5 and the orders that follow from it: total, FIFO and causal (thesis 4.2.3).
+"""P5 and the orders that it implies: total, FIFO and causal (thesis 4.2.3).
 
 One order is known, that of the positions. So a member keeps P5 if it delivers no message after one
-that conflicts with it and has a later position: the highest position so far, among the messages
-that conflict, tells. For that each message leaves its position in a *stream* of its class, and asks
-the streams of the classes that it conflicts with. Where everything conflicts there is one stream.
-What overtook is found once, however many it overtook.
+that conflicts with it and has a later position: it is enough to compare with the highest position
+so far among the conflicting messages. For that each message leaves its position in a *stream* of
+its class, and is compared with the streams of the classes that it conflicts with. Where all
+messages conflict there is one stream. A message that overtook others is found once, however many
+they are.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from antiphon.spark.audit.rows import small
 
 NEVER = 1 << 62
 TOLD_MAX = 100_000
-"""More findings of a kind than that are not told."""
+"""Most findings of a kind that are reported."""
 _ORDERED = ("world", "member", "lane", "life", "seq", "position", "message", "tag", "key", "total")
 _BEFORE = (Window.unboundedPreceding, -1)
-# Everything conflicts, and all say the same of the message's place.
+# All messages conflict, and all rows have the same place for the message.
 _IN_ONE_ORDER = "total = 1 AND position = last_position"
 
 
 def deliveries(rows: DataFrame, first: DataFrame | None, gaps: DataFrame | None) -> DataFrame:
-    """In lanes: what is not doubtful is known to be in order, except within one range; and what a
-    member left out comes never."""
+    """Return deliveries in lanes: those of parts that are not doubtful are in order, except within
+    one range; a message that a member left out comes never."""
     agreed = rows.where("NOT doubtful").withColumn("lane", F.col("range")).select(*_ORDERED)
     if first is None or gaps is None:
         return agreed
@@ -40,7 +41,8 @@ def deliveries(rows: DataFrame, first: DataFrame | None, gaps: DataFrame | None)
 
 
 def generic(spark: SparkSession, cast: Cast, rows: DataFrame) -> DataFrame:
-    """(P5) `rows` as `deliveries` gives them."""
+    """(P5) Find messages that overtook others that conflict with them. `rows` come from
+    `deliveries`."""
     epochs = [
         (world.number, *_epoch_row(number, epoch))
         for world in cast.worlds
@@ -85,7 +87,7 @@ def _epoch_row(number: int, epoch: Epoch) -> tuple[object, ...]:
 
 
 def _late(rows: DataFrame) -> DataFrame:
-    """Messages that come after one behind their limit."""
+    """Return the messages that come after one behind their limit."""
     window = Window.partitionBy("member", "lane").orderBy("life", "seq").rowsBetween(*_BEFORE)
     late = rows.withColumn("top", F.max("position").over(window)).where("top > limit")
     return _overtakers(late)
@@ -110,8 +112,8 @@ def _overtakers(late: DataFrame) -> DataFrame:
 
 
 def _late_in_streams(rows: DataFrame) -> DataFrame:
-    """A tag's stream is `=tag`, that of messages without one `-`, that of all messages `*`; the
-    same for keys."""
+    """Return late messages by streams: a tag's stream is `=tag`, that of messages without one `-`,
+    that of all messages `*`; the same for keys."""
     known = F.col("tag").isNotNull() & F.map_contains_key("asked", F.coalesce("tag", F.lit("")))
     own_tag = F.when(known, F.concat(F.lit("="), "tag")).otherwise(F.lit("-"))
     conflicting = F.transform(
@@ -143,7 +145,8 @@ def _streams(rows: DataFrame, plain: tuple[str, ...], tags: Column, keys: Column
 
 
 def fifo(known: DataFrame, first: DataFrame | None, range_size: int) -> DataFrame:
-    """Where there is one order, it keeps that of each sender; and no member leaves it alone."""
+    """Find messages out of their sender's order: where there is one order, it keeps that of each
+    sender, and all members follow it."""
     found = _out_of_place(known.where(f"placed = 1 AND {_IN_ONE_ORDER}"), range_size)
     found = found.groupBy("world", "sender", "top").agg(
         F.count("*").alias("times"), F.min(F.struct("position", "message")).alias("one")
@@ -161,8 +164,8 @@ def fifo(known: DataFrame, first: DataFrame | None, range_size: int) -> DataFram
 
 
 def _out_of_place(placed: DataFrame, range_size: int) -> DataFrame:
-    """Messages before which a later one of their sender stands; the latest is `top`. By ranges of
-    positions, which tasks share: a sender may have sent everything."""
+    """Return messages behind a later one of their sender; the latest is `top`. Tasks divide ranges
+    of positions, for one sender may have sent all messages."""
     of_sender = ("world", "sender")
     ranged = placed.withColumn("range", F.expr(f"position div {range_size}"))
     within = Window.partitionBy(*of_sender, "range").orderBy("position").rowsBetween(*_BEFORE)
@@ -202,8 +205,9 @@ def _fifo_at_members(first: DataFrame) -> DataFrame:
 
 
 def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
-    """Where there is one order, what a sender had been given before it sent comes before. What it
-    had been given and nobody else delivers is lost, and reported as that."""
+    """Find messages before their causes: where there is one order, the messages that a sender had
+    got before it sent come before its own. Those that no other member delivers are lost, and
+    reported as that."""
     of_message = ["world", "message"]
     placed = known.where(_IN_ONE_ORDER)
     told = sends.where("clocked").select(*of_message, "clock")

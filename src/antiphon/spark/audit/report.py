@@ -1,4 +1,4 @@
-"""`antiphon audit`: opens a trace, whatever it is stored as, lets it be judged, and tells."""
+"""`antiphon audit`: opens a trace in any of its forms, has it judged, and reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 
 EXAMPLES_MAX = 5
-"""Examples of each property that are shown; the others are counted."""
+"""Most examples of each property that are shown; the others are counted."""
 
 PROOF_MAX = 12
-"""Rows, of each example."""
+"""Most rows of each example."""
 
 HEAP = "2g"
 BYTES_A_PART = 16 << 20
@@ -33,8 +33,8 @@ BYTES_A_PART = 16 << 20
 
 PARTS_MAX = 1000
 ROWS_SORTED = 1 << 18
-"""In memory, by one operator: a task has several, and one that is being filled gives the others
-nothing."""
+"""Rows in memory of one operator: a task has several, and one that grows leaves no memory to the
+others."""
 
 _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_id")
 
@@ -62,7 +62,7 @@ def broken(report: dict[str, Any]) -> bool:
 
 
 def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
-    """The report of `antiphon audit`, for a folder of traces or a Parquet table."""
+    """Return the report of `antiphon audit` about a folder of traces or a Parquet table."""
     if not path.exists():
         raise ConfigurationError(f"there is no trace at {path}")
     session.check_readable(path)
@@ -79,7 +79,8 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
 
 
 def settings(path: Path) -> dict[str, str]:
-    """A short trace in few parts: each costs a moment, however little it has to do."""
+    """Return Spark's settings for a trace: few partitions for a short one, since each costs a
+    moment."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     parts = sum(file.stat().st_size for file in files) // BYTES_A_PART
     return {
@@ -87,7 +88,7 @@ def settings(path: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(min(PARTS_MAX, max(2, parts))),
         "spark.shuffle.spill.numElementsForceSpillThreshold": str(ROWS_SORTED),
         "spark.sql.windowExec.buffer.spill.threshold": str(ROWS_SORTED),
-        # What is kept between steps goes to disk before a sort has to.
+        # Results that are kept between steps go to disk before a sort has to.
         "spark.memory.storageFraction": "0.1",
     }
 
@@ -99,7 +100,7 @@ def _opened(spark: SparkSession, path: Path) -> Iterator[DataFrame]:
             raise ConfigurationError(f"{path} has no files that end in .trace or .parquet")
         yield session.parquet(spark, path)
         return
-    # Where the trace is, so that workers on other machines find it there, too.
+    # Beside the trace, so that workers on other machines find it there, too.
     with tempfile.TemporaryDirectory(prefix=".audit-", dir=path) as folder:
         trace_table.write_all(trace_table.trace_files(path), Path(folder), spark)
         yield session.parquet(spark, folder)
@@ -136,7 +137,7 @@ def _example(finding: Finding, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _proofs(trace: DataFrame, findings: list[Finding]) -> list[dict[str, Any]]:
-    """The rows of all messages and views that are mentioned, in their order at each process."""
+    """Return the rows of all messages and views in the findings, in their order at each process."""
     if not findings:
         return []
     messages = sorted({message for finding in findings for message in finding.messages})
@@ -151,7 +152,7 @@ def _proofs(trace: DataFrame, findings: list[Finding]) -> list[dict[str, Any]]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what the row does not tell."""
+    """Return a row without its empty columns."""
     return {
         name: dict(value) if name == "clock" else value
         for name, value in row.items()

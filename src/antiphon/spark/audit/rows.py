@@ -1,8 +1,8 @@
 """The rows of a trace that the audit works on: each delivery with the member that made it.
 
-Which member a row belongs to depends on where it stands among the rows of its process. That is a
-join with the stretches of `members.py`, by ranges of row numbers; so that it costs the same
-however many views there are, stretches are cut into pieces of `PIECE` rows and found by a hash.
+The member of a row depends on its place among the rows of its process. A join with the stretches of
+`members.py` finds it, by ranges of row numbers; so that it costs the same however many views there
+are, stretches are cut into pieces of `PIECE` rows and found by a hash.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ _OF_A_STRETCH = (
 def small(
     spark: SparkSession, rows: Sequence[Sequence[Any]], columns: Mapping[str, pa.DataType]
 ) -> DataFrame:
-    """A table of the driver's. Through Arrow: then no Python process has to be started for it."""
+    """Return a small table of the driver. It goes through Arrow, so Spark starts no Python process
+    for it."""
     values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     arrays = [pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)]
     return spark.createDataFrame(pa.table(arrays, schema=pa.schema(list(columns.items()))))
 
 
 def lives(trace: DataFrame) -> tuple[list[Life], int]:
-    """Also how many rows there are."""
+    """Return the lives in a trace, and the number of its rows."""
     found = (
         trace.groupBy("run", "process", "incarnation")
         .agg(
@@ -71,13 +72,14 @@ def lives(trace: DataFrame) -> tuple[list[Life], int]:
 
 
 def told(trace: DataFrame) -> list[Row]:
-    """All that is not about messages."""
+    """Return the rows that are not about messages."""
     rows = trace.where(F.col("kind").isin(*KINDS)).select(*COLUMNS)
     return list(rows_from(rows.toArrow().to_pydict()))
 
 
 def stretches(spark: SparkSession, cast: Cast, agreement: Agreement | None = None) -> DataFrame:
-    """As a small table, for `deliveries`; with an agreement it knows the references."""
+    """Return the stretches as a small table, for `deliveries`; with an agreement it has the
+    references."""
     references = {} if agreement is None else agreement.references
     pieces = [
         (
@@ -117,7 +119,7 @@ _STRETCH = {
 
 
 def deliveries(trace: DataFrame, known: DataFrame) -> DataFrame:
-    """Every delivery to whoever was, or had been, a member; `known` are the stretches."""
+    """Return every delivery to a member or a former one; `known`: the stretches."""
     rows = trace.where(F.col("kind") == "deliver").withColumn(
         "place", _where("run", "process", "incarnation", "group", F.expr(f"seq div {PIECE}"))
     )
@@ -153,8 +155,7 @@ def sends(trace: DataFrame, spark: SparkSession, cast: Cast) -> DataFrame:
 
 
 def sift(spark: SparkSession, found: DataFrame, agreement: Agreement, range_size: int) -> DataFrame:
-    """Return the rows to be looked at: everything that is doubtful, and a reference for the
-    rest."""
+    """Return the rows to judge: all doubtful ones, and those of the references for the others."""
     with_range = found.withColumn("range", F.expr(f"position div {range_size}"))
     if not agreement.doubtful:
         return with_range.where("is_reference").withColumn("doubtful", F.lit(False))

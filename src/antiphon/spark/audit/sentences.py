@@ -1,8 +1,8 @@
-"""Findings in words: a broken promise is reported once, as what it is.
+"""Findings as sentences: a broken promise is reported once, under one property.
 
 The properties overlap on purpose. A durable member that lacks a message breaks P2 and the promise
-to durable members; one that lacks what comes right after its state breaks P2 and the promise about
-states; and where everything conflicts, who breaks P5 breaks total order.
+to durable members; one that lacks messages right after its state breaks P2 and the promise about
+states; and where all messages conflict, a member that breaks P5 breaks total order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from antiphon.spark.audit.members import NOWHERE, Cast, Member
 
 
 class Found(NamedTuple):
-    """A row of `audit_messages.SHAPE`."""
+    """A row of `messages.py: SHAPE`."""
 
     rule: str
     world: int
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class Teller:
-    """Turns rows that broke a rule into findings for people, each violation once."""
+    """Turns rows that break a rule into findings with sentences, each violation once."""
 
     def __init__(self, cast: Cast, prints: Iterable[Print]) -> None:
         self._cast = cast
@@ -43,7 +43,7 @@ class Teller:
     def tell(self, rows: list[Found]) -> Iterator[Finding]:
         twice = {(row.world, row.message) for row in rows if row.rule == "twice"}
         for row in rows:
-            # What came twice came out of order, too: that is reported once.
+            # A message that came twice came out of order, too: that is reported once.
             if row.rule != "P5" or (row.world, row.message) not in twice:
                 yield from self._tell(row)
         yield from self._after_states([row for row in rows if row.rule == "P2"])

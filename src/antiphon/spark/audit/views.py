@@ -1,9 +1,9 @@
-"""The audit of views and state cuts: it needs no message.
+"""The audit of views and state cuts, which needs no messages.
 
-Views of a group are one sequence (thesis 4.2.1, primary partition): a number stands for the same
-members at the same place, for everybody; a member that installs one installs the next one next; the
-first one has the member itself; one that stays to the end knows the last one. Nobody is out of a
-view because of a suspicion alone (6.5.2, docs/groups.md).
+Views of a group are one sequence (thesis 4.2.1, primary partition): a number means the same members
+at the same place, for all members; a member that installs one installs the next one next; the first
+one has the member itself; one that stays to the end knows the last one. No member is out of a view
+because of a suspicion alone (6.5.2, docs/groups.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from antiphon.spark.audit.members import Member, View, World
 
 
 def judge(world: World) -> Iterator[Finding]:
-    """Yield what is wrong with the views of a group, from the views alone."""
+    """Yield the faults in the views of a group, from the views alone."""
     yield from _differing(world)
     for member in world.members:
         yield from _sequence(world, member)
@@ -24,7 +24,7 @@ def judge(world: World) -> Iterator[Finding]:
 
 
 def judge_cuts(world: World) -> Iterator[Finding]:
-    """A state stands for all before a place that is not before the member's first view."""
+    """Yield state cuts that are before the first view of their member."""
     for member in world.members:
         if member.views and member.cuts and member.cuts[0][1] < member.views[0].position:
             yield Finding(
@@ -37,7 +37,7 @@ def judge_cuts(world: World) -> Iterator[Finding]:
 
 
 def _differing(world: World) -> Iterator[Finding]:
-    """One finding for each member that tells something else of a view than most do."""
+    """Yield one finding for each member whose view differs from that of most members."""
     told: dict[int, dict[tuple[tuple[str, ...], int], list[Member]]] = {}
     for member in world.members:
         for view in member.views:
@@ -83,7 +83,8 @@ def _sequence(world: World, member: Member) -> Iterator[Finding]:
 
 
 def _follows(before: View, view: View, highest: int) -> bool:
-    """A new life may begin with what the last one had not acknowledged."""
+    """Return whether a view may follow another one. A new life may begin with views that the last
+    one had not acknowledged."""
     return view.id == before.id + 1 if view.life == before.life else view.id <= highest + 1
 
 
@@ -96,7 +97,7 @@ def _last(world: World, member: Member) -> Iterator[Finding]:
 
 
 def _excluded(world: World, member: Member) -> Iterator[Finding]:
-    """Somebody is out of a view without having left, crashed or been removed."""
+    """Yield views without this member, which has not left, crashed or been removed."""
     if not member.views or member.name in world.removed:
         return
     if not member.durable and (member.crashes or member.name in world.suspected):

@@ -1,16 +1,16 @@
-"""Event patterns over live topics: what to look for is said, what is found becomes messages.
+"""Event patterns over live topics, whose matches become messages.
 
     fallen = rise_and_fall("price", rise=0.05, fall=0.03, within="10 minutes", key="symbol")
     run(spark, url, topic="prices.>", pattern=fallen, to="topic:alerts", checkpoint=folder)
 
-Promises: what is found depends on the messages alone, not on how they were cut into batches, nor,
-within the lateness that is stated, on the order in which they came. Each match is published once,
-whatever is killed and started again in between. Keys that fall silent are forgotten.
+Promises: matches depend on the messages alone, not on their batches, nor, within the stated
+lateness, on the order in which they came. Each match is published once, even if tasks or programs
+are killed and started again in between. Keys that fall silent are forgotten.
 
-Time is what the messages say. It passes when messages come, of any key: what is found is written as
-soon as the latest message is later by the lateness than what completed it. `fields.py` says
-how parts of messages are named. A message that lacks what a pattern looks at is skipped, and one
-that comes too late is left out; `counts` tells how many.
+Time is that of the messages. It passes when messages come, of any key: a match is written as soon
+as the latest message is later by the lateness than the event that completed it. `fields.py` has the
+names of the parts of messages. A message without a part that a pattern reads is skipped, and one
+that comes too late is left out; `counts` returns how many.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from antiphon.spark.source import reading
 LATENESS = "5 seconds"
 
 BATCH = 100_000
-"""Messages that are read at a time where many wait: until all of them are there, they are kept."""
+"""Most messages that are read at a time where many wait: Spark keeps them until all are there."""
 
 _OBSERVED = "antiphon.patterns"
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -61,7 +61,7 @@ _SPARKS_OWN = "200"
 _FOUND = "key string, time long, text string"
 
 
-# -- What to look for ------------------------------------------------------------------------------
+# -- Patterns --------------------------------------------------------------------------------------
 
 
 def rises_by(value: str, *, rise: float, within: str, key: str | None = None) -> RisesBy:
@@ -79,11 +79,11 @@ def rise_and_fall(
     value: str, *, rise: float, fall: float, within: str, key: str | None = None
 ) -> RiseAndFall:
     """Return the pattern of a number that rises by a part of itself, and then falls by a part of
-    what it rose to.
+    its peak.
 
-    `value` names the field with the number; `rise=0.05, fall=0.03` are 5 % up, then 3 % down. All
-    of it happens `within` this time. `key` is as for `rises_by`. Raise `ValueError` if a value
-    makes no sense, among them a `fall` of 1 or more.
+    `value` names the field with the number; `rise=0.05, fall=0.03` are 5 % up, then 3 % down, both
+    `within` this time. `key` is as for `rises_by`. Raise `ValueError` if a value makes no sense,
+    among them a `fall` of 1 or more.
     """
     _check_part("rise", rise)
     _check_part("fall", fall)
@@ -97,9 +97,9 @@ def at_least(
 ) -> AtLeast:
     """Return the pattern of another pattern, `where`, that is found in at least `count` places.
 
-    `of` names the field that says where an event took place; each place has its own events, so
-    `where` has no key. `within` is the time from the first of these places to the last. It matches
-    when the last place comes in, and again only after there were fewer. `key` is as for `rises_by`.
+    `of` names the field with the place of an event; each place has its own events, so `where` has
+    no key. `within` is the time from the first of these places to the last. It matches when the
+    last place comes in, and again only after there were fewer. `key` is as for `rises_by`.
     """
     if count < 1:
         raise ValueError(f"at_least counts from 1, not {count}")
@@ -111,8 +111,8 @@ def at_least(
 def event(**fields: str | float | bool) -> Kind:
     """Return the kind of events whose fields have these values, for `absence`.
 
-    Fields are texts: a number is compared with what the text means as a number, a bool with `true`
-    or `false`. A field with a dot in its name is given as `**{"properties.kind": "x"}`.
+    Fields are texts: a number is compared with the text as a number, a bool with `true` or `false`.
+    A field with a dot in its name is given as `**{"properties.kind": "x"}`.
     """
     return Kind(tuple(fields.items()))
 
@@ -131,11 +131,11 @@ def stateful(
 ) -> Stateful:
     """Return a pattern that is a function of your own.
 
-    `function(state, event)` returns the next state, made of plain values, and what it has found, a
-    list of dicts. The first state of a key is None, and so is the one after a silence of
-    `forget_after`. `fields` are the parts of messages that it looks at, each `str` or `float`;
-    `event["name"]` is one of them. `key` is as for `rises_by`. The function must depend on its
-    arguments alone: Spark may call it again with the same ones.
+    `function(state, event)` returns the next state, made of plain values, and its matches, a list
+    of dicts. The first state of a key is None, and so is the one after a silence of `forget_after`.
+    `fields` are the parts of messages that it reads, each `str` or `float`; `event["name"]` is one
+    of them. `key` is as for `rises_by`. The function must depend on its arguments alone: Spark may
+    call it again with the same ones.
     """
     if odd := [name for name, kind in fields.items() if kind not in (str, float)]:
         raise ValueError(f"a field is str or float: {', '.join(odd)}")
@@ -148,7 +148,7 @@ def _check_part(what: str, part: float) -> None:
         raise ValueError(f"{what} is above zero, like 0.05 for 5 %, not {part!r}")
 
 
-# -- Looking for it --------------------------------------------------------------------------------
+# -- Queries ---------------------------------------------------------------------------------------
 
 
 def run(
@@ -163,13 +163,14 @@ def run(
     lateness: str = LATENESS,
     once: bool = False,
 ) -> StreamingQuery:
-    """Start a query that looks for the pattern in topics, and publishes what it finds in another.
+    """Start a query that finds a pattern in topics, and publishes the matches in another topic.
 
     It reads `topic` (one, or several with commas between them) at the servers at `url` from the
-    beginning on, and publishes in topic `to` what `find` returns, each match once. `checkpoint` is
-    a folder: started with it again, the query resumes where it was; a checkpoint of another pattern
-    or of other topics is refused. `time` and `lateness` are as for `find`. With `once` the query
-    ends when it has seen what is there now; otherwise `stop()` of what is returned ends it.
+    beginning on, and publishes the messages that `find` returns in topic `to`, each match once.
+    `checkpoint` is a folder: started with it again, the query resumes where it was; a checkpoint of
+    another pattern or of other topics is refused. `time` and `lateness` are as for `find`. With
+    `once` the query ends when it has read all present messages; otherwise `stop()` of the returned
+    query ends it.
     """
     purpose = f"{described(pattern)} in {topic} by {time}"
     reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
@@ -191,10 +192,10 @@ def find(
     time: str = "timestamp",
     lateness: str = LATENESS,
 ) -> DataFrame:
-    """Return what the pattern finds in a stream of messages, as messages that can be written.
+    """Return the matches of a pattern in a stream of messages, as messages that can be written.
 
-    The type is the pattern's name, the key that of the events, also as a property, and the text is
-    JSON; `timestamp` is when the match was complete. `time` names the field with the time of an
+    Their type is the pattern's name, their key that of the events, also as a property, and the text
+    is JSON; `timestamp` is when the match was complete. `time` names the field with the time of an
     event. An event that is more than `lateness` behind the latest one may come too late, and is
     then left out: `counts` has how many. Raise `ValueError` if `messages` is not a stream.
     """
@@ -202,7 +203,7 @@ def find(
     if not messages.isStreaming:
         raise ValueError("patterns are found in streams: use readStream, also for what is there")
     rows = _events(messages, pattern, time).withWatermark("time", lateness)
-    # Before the others are left out: a message that is skipped lets time pass all the same.
+    # Before the filter: a message that is skipped lets time pass all the same.
     rows = rows.observe(
         _OBSERVED,
         f.count(f.lit(1)).alias("messages"),
@@ -223,12 +224,12 @@ class Counts(NamedTuple):
     """How many messages a query saw in the batches that Spark remembers: the last hundred."""
 
     messages: int
-    skipped: int  # they lack the key, the time or a field that the pattern looks at
+    skipped: int  # they lack the key, the time or a field that the pattern reads
     late: int  # they came after the watermark had passed them
 
 
 def counts(query: StreamingQuery) -> Counts:
-    """Return how many messages a query of `find` or `run` looked at, left out, and had too late."""
+    """Return how many messages a query of `find` or `run` took, skipped, and got too late."""
     batches = [one for one in query.recentProgress if _OBSERVED in one.observedMetrics]
     seen = [batch.observedMetrics[_OBSERVED] for batch in batches]
     operators = [one for batch in batches for one in batch.stateOperators]
@@ -240,7 +241,7 @@ def counts(query: StreamingQuery) -> Counts:
 
 
 def _looked_at(pattern: Pattern[Any], time: str) -> StructType:
-    """Return the columns that the pattern needs; nothing else is read."""
+    """Return the columns that the pattern needs; no others are read."""
     names = [time, *(field.name for field in pattern.fields)]
     names += [] if pattern.key is None else [pattern.key]
     wanted = {"position", *(column for name in names for column in pattern_fields.columns_of(name))}
@@ -266,7 +267,8 @@ def _events(messages: DataFrame, pattern: Pattern[Any], time: str) -> DataFrame:
 
 
 def _properties(pattern: Pattern[Any]) -> Column:
-    """The key under its own name, so that consumers can select by it."""
+    """Return the properties of a match: the key under its own name, so that consumers can select by
+    it."""
     name = (pattern.key or "").rpartition(".")[2]
     pair = [f.lit(name), f.col("key")] if name.isidentifier() else []
     return f.create_map(*pair).cast("map<string,string>")
@@ -310,7 +312,7 @@ class _Finder(StatefulProcessor):
                 Event(at, position, dict(zip(self._names, values, strict=True)))
             )
         self._keep(memory)
-        return iter(())  # what it makes is found when the timer says so
+        return iter(())  # matches come with the timer
 
     def handleExpiredTimer(  # noqa: N802
         self,

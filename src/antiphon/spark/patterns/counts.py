@@ -1,4 +1,4 @@
-"""Patterns of patterns: something happens in several places within a time."""
+"""Patterns of patterns: matches of one pattern in several places within a time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Seen(NamedTuple):
 
 
 class Places(msgspec.Struct, Generic[State], array_like=True):
-    """The state of `AtLeast`: what its pattern remembers of each place, and the last matches."""
+    """The state of `AtLeast`: the inner pattern's state of each place, and the last matches."""
 
-    inner: dict[str, State]  # what the pattern remembers of each place
+    inner: dict[str, State]  # by place: the inner pattern's state
     seen: dict[str, Seen]
 
 
@@ -73,7 +73,7 @@ class AtLeast(Pattern[Places[Any]]):
         return _kept(state), matches
 
     def _passed(self, state: Places[Any], now: int) -> Iterator[tuple[str, Match]]:
-        """Let time pass at all places; yield the matches that this makes."""
+        """Let time pass at all places; yield the resulting matches."""
         for place, inner in list(state.inner.items()):
             if self.where.due(inner) <= now:
                 left, matches = self.where.on_time(inner, now)

@@ -1,9 +1,9 @@
-"""The elements of event patterns: events, matches, and what every pattern can do.
+"""The elements of event patterns: events, matches, and the methods of every pattern.
 
-A pattern is a value. It says what to look for in the events of one key, and how: by functions of
-what it remembers and of what happens, which is an event, or that time has passed. It is given the
-events in the order of their times, those of the same time by their positions in the log. It sees no
-clock. What it remembers is stored between events, so it is made of plain values.
+A pattern is a value. It finds matches in the events of one key, by functions from its state and an
+event, or the passing of time, to the next state and matches. It gets the events in the order of
+their times, those of the same time by their positions in the log. It has no clock. Its state is
+stored between events, so it is made of plain values.
 
 Times are whole milliseconds since 1970.
 """
@@ -23,7 +23,7 @@ State = TypeVar("State")
 
 Value = str | float | None
 Found = Mapping[str, Any]
-"""A match, as values that JSON has."""
+"""A match, as values of JSON."""
 
 _UNITS = {
     "millisecond": 1,
@@ -35,7 +35,7 @@ _UNITS = {
 
 
 class Field(NamedTuple):
-    """A part of a message that a pattern looks at."""
+    """A part of a message that a pattern reads."""
 
     name: str
     is_number: bool = False  # a finite one above zero; otherwise a text
@@ -59,16 +59,16 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Match(NamedTuple):
-    """A pattern was found, at the time of the event, or the end of the wait, that completed it."""
+    """A match, at the time of the event, or the end of the wait, that completed it."""
 
     time: int
     found: Found
 
 
 class Pattern(ABC, Generic[State]):
-    """To remember nothing is `None`: a key of which a pattern remembers nothing takes no space."""
+    """The base of all patterns. A state of `None` takes no space: the key is forgotten."""
 
-    key: str | None  # the field that says whose an event is; None: all events belong together
+    key: str | None  # the field by which events belong together; None: all do
 
     @property
     @abstractmethod
@@ -77,29 +77,32 @@ class Pattern(ABC, Generic[State]):
     @property
     @abstractmethod
     def fields(self) -> tuple[Field, ...]:
-        """The fields of a message that it looks at, in addition to the key."""
+        """The fields of a message that it reads, in addition to the key."""
 
     @property
     @abstractmethod
     def state_type(self) -> Any:
-        """As which its memory is read back."""
+        """The type as which its state is read back."""
 
     @abstractmethod
     def on_event(self, state: State | None, event: Event) -> tuple[State | None, list[Match]]:
-        """`on_time` was called for everything that was due before this event."""
+        """Take an event; return the next state, and matches. `on_time` was called for all deadlines
+        before it."""
 
     @abstractmethod
     def due(self, state: State) -> int:
-        """When this memory changes, or is not worth keeping, even if nothing happens."""
+        """Return the time when this state changes, or is not worth keeping, even without an
+        event."""
 
     @abstractmethod
     def on_time(self, state: State, now: int) -> tuple[State | None, list[Match]]:
-        """All events up to `now` have been seen; matches come in the order of their times."""
+        """Let time pass: all events up to `now` were taken. Return the next state, and matches in
+        the order of their times."""
 
 
 def described(part: Any) -> str:
-    """A pattern, with all that it looks for: two that differ in anything are described otherwise,
-    but for what is inside of a user's function."""
+    """Return a text for a pattern with all its values: two patterns that differ have different
+    texts, except for the code inside of a user's function."""
     if is_dataclass(part):
         told = [f"{field.name}={described(getattr(part, field.name))}" for field in fields(part)]
         return f"{type(part).__name__}({', '.join(told)})"
@@ -109,7 +112,7 @@ def described(part: Any) -> str:
         return str(getattr(part, "__qualname__", type(part).__qualname__))
     if isinstance(part, Pattern):
         return f"{type(part).__qualname__}({part.name}, key={part.key!r}, {described(part.fields)})"
-    # Otherwise it would say its address, which is another one in each process.
+    # Otherwise the text would have its address, which differs in each process.
     return type(part).__qualname__ if _says_its_address(part) else repr(part)
 
 
@@ -119,7 +122,7 @@ def _says_its_address(part: Any) -> bool:
 
 
 def milliseconds(what: str, text: str) -> int:
-    """`10 minutes`, as a number."""
+    """Return a time like `10 minutes` in ms."""
     parts = re.fullmatch(r"(\d+) ([a-z]+?)s?", text) if isinstance(text, str) else None
     if parts is None or parts[2] not in _UNITS:
         units = ", ".join(f"{unit}s" for unit in _UNITS)
@@ -135,13 +138,13 @@ def positive_milliseconds(what: str, text: str) -> int:
 
 
 def moment(time: int) -> str:
-    """A time as people read it."""
+    """Return a time as text."""
     at = datetime.fromtimestamp(time // 1000, UTC).replace(microsecond=time % 1000 * 1000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def together(fields: Iterable[Field]) -> tuple[Field, ...]:
-    """Each once, as required as any of them."""
+    """Return each field once, required if any of them is."""
     every: dict[str, Field] = {}
     for field in fields:
         known = every.get(field.name, field)

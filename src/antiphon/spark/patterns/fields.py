@@ -1,4 +1,4 @@
-"""How a part of a message is named, and where Spark finds it.
+"""The names of parts of messages, and the columns in which Spark finds them.
 
 | name | part |
 |---|---|
@@ -7,7 +7,7 @@
 | `text.order.price` | `price` in `order` in the text, which is JSON |
 | `price` | the property, or if there is none, what the JSON text has under this name |
 
-What is not there, or not JSON, is null.
+A part that is absent, or not JSON, is null.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIMES = ("timestamp", "stamp")
 
 
 def columns_of(name: str) -> tuple[str, ...]:
-    """In which columns this part is looked for."""
+    """Return the columns that may have this part."""
     if name in HEADERS or name in TIMES:
         return (name,)
     return ("properties", "text")
@@ -61,7 +61,8 @@ def column(field: Field) -> Column:
 
 
 def time_of(name: str) -> Column:
-    """A column of times; or a field with a time in ISO 8601, or in milliseconds since 1970."""
+    """Return the time in a part: a column of times, or a field with a time in ISO 8601, or in
+    milliseconds since 1970."""
     if name in TIMES:
         return f.col(name)
     text = text_of(name)

@@ -1,4 +1,4 @@
-"""Events of a kind, what it means that none comes, and functions that a user wrote."""
+"""Events of a kind, the absence of such an event, and functions that a user wrote."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _equal(value: Value, wanted: str | float | bool) -> bool:
 
 
 class Awaited(NamedTuple):
-    """An event after which another is to come."""
+    """An event after which another one is awaited."""
 
     time: int
     position: int
@@ -58,7 +58,7 @@ class Absence(Pattern[list[Awaited]]):
     """Finds that no event of a kind came within a time after another event.
 
     Its state is the events after which it waits, oldest first; an event of the awaited kind clears
-    it. It needs time to pass (`on_time`): nothing is found before the wait is over.
+    it. It needs time to pass (`on_time`): a match comes only when the wait is over.
     """
 
     of: Kind
@@ -106,7 +106,7 @@ Step = Callable[[Any, Event], tuple[Any, Iterable[Found]]]
 
 @dataclass(frozen=True)
 class Stateful(Pattern[Kept]):
-    """Finds what a user's function finds, and keeps its state until the key was silent too long.
+    """Has a user's function find matches, and keeps its state until the key was silent too long.
 
     The function must depend on its arguments alone, for Spark may repeat a batch.
     """

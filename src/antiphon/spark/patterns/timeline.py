@@ -1,9 +1,9 @@
-"""Events of one key put in order: a pattern sees them by time, however they arrived.
+"""Events of one key put in order: a pattern gets them by time, in whatever order they arrived.
 
-Promise: what is found depends on the events alone. An event is held back until the *watermark* has
-reached its time: the watermark is the time up to which all events have been seen, and what comes
-later than that is not given to a timeline at all. So neither the batches in which the events came
-nor their order within the lateness that is allowed makes any difference.
+Promise: matches depend on the events alone. An event is held back until the *watermark* has reached
+its time: the watermark is the time up to which all events have come, and an event that comes later
+than that never reaches a timeline. So neither the batches in which the events came nor their order
+within the allowed lateness makes any difference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from antiphon.spark.patterns.events import Event, Match, Pattern, State
 
 
 class Memory(msgspec.Struct, Generic[State], array_like=True):
-    """All that is kept of a key."""
+    """The stored data of one key."""
 
     state: State | None = None
     held_back: list[Event] = []
@@ -42,7 +42,7 @@ class Timeline:
         return msgspec.msgpack.encode(memory)
 
     def due(self, memory: Memory[Any]) -> int | None:
-        """The watermark that this key waits for; None: nothing is left of it."""
+        """Return the watermark that this key waits for; None: it has no state left."""
         times = [event.time for event in memory.held_back]
         if memory.state is not None:
             times.append(self._pattern.due(memory.state))

@@ -1,15 +1,15 @@
-"""Decodes accepted packs to Arrow: whole columns at a time, without touching single messages.
+"""Decodes accepted packs to Arrow (`batches`): whole columns at a time, without touching single
+messages.
 
-Promise: a row for every message, with what a receiver would see of it. The packs' tables and bodies
-become columns by a few operations a batch, whatever the number of messages. Only rare things cost
-something per message: headers and properties beyond the common ones, and map and stream bodies,
-each only where a message has them and the column is asked for.
+Promise: a row for every message, with the values that a receiver would get. The packs' tables and
+bodies become columns by a few operations a batch, whatever the number of messages. Only rare parts
+cost time per message: headers and properties beyond the common ones, and map and stream bodies,
+each only where a message has them and the query reads the column.
 
-A pack that is not as it must be raises `FormatError`. What a sender wrote into a single message is
-another matter, and must not keep anybody from reading the rest: text that is not UTF-8 or values
-that cannot be read have no `text`, headers that cannot be read count as not given, and a kind of
-message that this release does not know is null. The body is there in any case. Checksums are
-verified where the packs are fetched.
+A malformed pack raises `FormatError`. Faults inside a single message, which its sender made, must
+not keep readers from the others: text that is not UTF-8 or values that cannot be read have no
+`text`, headers that cannot be read count as not given, and a kind of message that this release does
+not know is null. The body is there in any case. Checksums are verified where the packs are fetched.
 
 Times are in microseconds since Spark's Arrow reader takes no others; the log knows milliseconds.
 """
@@ -42,8 +42,8 @@ SCHEMA = pa.schema(
         ("position", pa.int64()),
         ("topic", pa.string()),
         ("message_id", pa.string()),
-        ("timestamp", _TIME),  # when it was sent, by the sender's clock
-        ("stamp", _TIME),  # when it was accepted, by the log's clock, which never goes back
+        ("timestamp", _TIME),  # of sending, by the sender's clock
+        ("stamp", _TIME),  # of acceptance, by the log's clock, which never goes back
         ("session", pa.string()),  # in hexadecimal, as in the message's id
         ("sequence", pa.int64()),
         ("kind", pa.string()),
@@ -67,7 +67,7 @@ BYTES_MAX = 32 << 20
 _TEXT_HEADERS = ("type", "correlation_id", "reply_to", "tag", "key")
 _KINDS = pa.array(["message", "text", "bytes", "map", "stream", "object", "pickle", None])
 _MS_MAX = (1 << 63) // 1000 - (1 << 32)
-"""The latest base time in a pack that can be said in microseconds."""
+"""The latest base time of a pack that fits into microseconds."""
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:
@@ -100,12 +100,12 @@ def _batch(parts: list[_Part], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 class _Part(NamedTuple):
-    """The messages of a pack that are wanted."""
+    """The wanted messages of a pack."""
 
     log: LogPack
     header: PackHeader
     at: Layout
-    skipped: int  # messages before these
+    skipped: int  # messages before them
     wanted: int
 
 
@@ -121,7 +121,7 @@ def _parts(log_packs: Iterable[LogPack], first: int, last: int) -> Iterator[_Par
 
 
 class _Rows:
-    """Messages of many packs as one table. What several columns need is made once."""
+    """Messages of many packs as one table. Values that several columns need are computed once."""
 
     def __init__(self, parts: list[_Part]) -> None:
         self.parts = parts
@@ -141,7 +141,7 @@ class _Rows:
         return np.repeat(np.array([of_part(part) for part in self.parts], np.int64), self.counts)
 
     def count_on(self, from_number: Callable[[_Part], int]) -> Numbers:
-        """Numbers that go up by one from message to message of a pack."""
+        """Return numbers that go up by one from message to message of a pack."""
         base = np.array([from_number(part) for part in self.parts], np.int64)
         return np.repeat(base - self._starts, self.counts) + np.arange(self.total, dtype=np.int64)
 
@@ -152,7 +152,7 @@ class _Rows:
     # -- From the packs' tables -------------------------------------------------------------------
 
     def table(self, start: Callable[[_Part], int], kind: str) -> Numbers:
-        """The values of all messages from the tables that start there in the packs."""
+        """Return the values of all messages from the tables that start there in the packs."""
         width = np.dtype(kind).itemsize
         pieces = []
         for part in self.parts:
@@ -185,7 +185,7 @@ class _Rows:
 
     @cached_property
     def extras(self) -> list[tuple[int, Extra]]:
-        """The rare headers of the messages that have any, by row."""
+        """Return the rare headers of the messages that have any, by row."""
         found = []
         for part, start in zip(self.parts, self._starts.tolist(), strict=True):
             if part.header.flags & EXTRAS:
@@ -239,7 +239,7 @@ def _topic(part: _Part) -> str:
 
 
 def _message_id(rows: _Rows) -> pa.Array:
-    """As `formats.columns.message_id` has it."""
+    """Return the ids of messages, like `formats.columns.message_id`."""
 
     def sender(part: _Part) -> str:
         return formats.message_id(part.header, 0).partition(".")[0]
@@ -298,7 +298,7 @@ def _text(rows: _Rows) -> pa.Array:
         texts = pc.replace_with_mask(texts, pa.array(is_items), json)
     try:
         return texts.cast(pa.string())
-    except pa.ArrowInvalid:  # among them is one that is not a text
+    except pa.ArrowInvalid:  # one of them is not UTF-8
         return pa.array(map(_utf8, texts.to_pylist()), pa.string())
 
 

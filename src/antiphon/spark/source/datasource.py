@@ -11,8 +11,8 @@ from antiphon.spark.source import reading, writing
 class AntiphonSource(DataSource):
     """The format `antiphon`, for `read`, `readStream`, `write` and `writeStream`.
 
-    Spark makes one for each use, and asks it for the reader or the writer of that use; options are
-    checked there, before a job starts.
+    Spark makes one for each use, and calls it for the reader or the writer of that use, which
+    checks the options before a job starts.
     """
 
     @classmethod

@@ -1,8 +1,8 @@
-"""The filters of a query that are carried out by the source itself.
+"""The filters of a query that the source carries out itself.
 
-Promise: a filter is taken exactly, or given back to Spark. Topics, positions and stamps (the log's
-clock, which never goes back) leave out whole parts of the log. `timestamp` is the sender's clock,
-of which nothing is known: it is compared message by message, where the messages are read.
+Promise: a filter is applied exactly, or left to Spark. Filters on topics, positions and stamps (the
+log's clock, which never goes back) leave out whole parts of the log. `timestamp` is the sender's
+clock, which may go back: it is compared message by message, where the messages are read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def take(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
 
 
 def _take(wanted: Wanted, one: Filter) -> Wanted | None:
-    """None: this one cannot be taken."""
+    """Return the part of the log with this filter, too; None: the source cannot apply it."""
     take_it = _TAKEN.get(getattr(one, "attribute", ()))
     if take_it is None:
         return None
@@ -136,7 +136,7 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def columns_for(wanted: Wanted, columns: list[str]) -> list[str]:
-    """Those that must be read: the query's, and what is compared."""
+    """Return the columns to read: the query's, and those that filters compare."""
     needed = ["timestamp"] if wanted.timestamps and "timestamp" not in columns else []
     return [*columns, *needed]
 
@@ -144,7 +144,7 @@ def columns_for(wanted: Wanted, columns: list[str]) -> list[str]:
 def compared(
     batches: Iterable[pa.RecordBatch], wanted: Wanted, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that hold, with the columns of the query."""
+    """Yield the rows that pass all comparisons, with the columns of the query."""
     for batch in batches:
         for name, value in wanted.timestamps:
             time = pa.scalar(value, batch.schema.field("timestamp").type)

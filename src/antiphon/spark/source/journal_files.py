@@ -1,19 +1,19 @@
-"""The files of a journal, looked at: which packs were accepted, and where they are.
+"""Reads the files of a journal: which packs were accepted, and where they are.
 
-Promise: nothing is changed, created or locked, so that a server may run on the folder. What is seen
-is what was accepted up to some moment, each pack once:
+Promise: no file is changed, created or locked, so that a server may run on the folder. A `Sight`
+has the packs that were accepted up to some moment, each once:
 
 - Segments count from the manifest's first one on, and unless a recovery has replaced them.
-- A row of an index counts if its entry stands where it says, before the place where the next
-  segment goes on. Recovery writes entries again elsewhere, and leaves rows behind.
-- Indexes are read from the newest to the oldest. A server writes them in order, so what is in a
-  newer one has all before it in the older ones.
+- A row of an index counts if its entry is at its offset, before the place where the next segment
+  goes on. Recovery writes entries again elsewhere, and leaves rows behind.
+- Indexes are read from the newest to the oldest. A server writes them in order, so the older ones
+  have all rows before those of a newer one.
 - A pack that was stored before it was accepted is read from the entry that has it. If that is gone,
   so is the pack.
 
-Rows that cannot be read are damage (`JournalDamagedError`), unless one was just being written, or
-nothing is missing without them. So are segments that end before the place up to which the server
-noted them as synced, and rows below it whose entries are gone.
+Rows that cannot be read are damage (`JournalDamagedError`), unless the server was just writing one,
+or all others are complete without them. So are segments that end before the place up to which the
+server noted them as synced, and rows below it whose entries are gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from antiphon.formats.pack import LogPack, read_header
 from antiphon.formats.segment_index import SegmentIndex
 
 TRIES = 20
-"""A running server lets go of segments; then the folder is looked at again."""
+"""Attempts to read a folder of which a running server drops segments meanwhile."""
 
 
 class Segment:
@@ -44,9 +44,9 @@ class Segment:
         self._stop = stop  # where in the file the next segment goes on; None: this is the last
         self.index = SegmentIndex()
         self.parked: dict[int, int] = {}  # packs that came with a snapshot, by entry: their places
-        self.complete_to = 0  # the last checkpoint that a stored snapshot stands for
+        self.complete_to = 0  # the last checkpoint that a stored snapshot covers
         self.unreadable: int | None = None  # where in the index's file rows cannot be read
-        self.absent: int | None = None  # where an entry should be that a row speaks of
+        self.absent: int | None = None  # the place of a row's entry that is not there
 
     @cached_property
     def data(self) -> f.Buffer:
@@ -88,23 +88,24 @@ class Segment:
                 self.parked[row.source] = row.offset
 
     def _has(self, row: Row) -> bool:
-        """Whether the entry of a row is there. One that a snapshot stands for is; another may
-        have been lost, and with it what the row was about."""
+        """Return whether the entry of a row is there. One that a snapshot covers is; another may
+        have been lost, and its pack with it."""
         found = f.entry_at(self.data, row.offset)
         return found is not None and found.number == row.index
 
     @cached_property
     def entries(self) -> dict[int, int]:
-        """Where its entries stand. One that is there twice was replaced: the last one counts."""
+        """Return the places of its entries. Of an entry that is there twice the last one counts: it
+        replaced the first."""
         found = f.entries_in(self.data, self.base, self.stop)
         return {entry.number: entry.at for entry in found if entry.kind == f.ENTRY}
 
     def is_complete(self) -> bool:
-        """Whether a snapshot stands for all of it."""
+        """Return whether a snapshot covers all of it."""
         return max(self.entries, default=0) <= self.complete_to
 
     def pack(self, row: Row, at: int) -> bytes:
-        """The pack of a row, whose record stands here; raises `JournalDamagedError`."""
+        """Return the pack of a row, whose record is at this place. Raise `JournalDamagedError`."""
         found = f.entry_at(self.data, at)
         try:
             if found is None:
@@ -137,7 +138,7 @@ class Accepted(NamedTuple):
 
 
 class Sight:
-    """A journal as it stood at one moment."""
+    """A journal as it was at one moment."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = segments
@@ -155,7 +156,7 @@ class Sight:
         return {name for segment in self.segments for name in segment.index.destinations}
 
     def accepted(self, destination: str, first: int, last: int) -> Iterator[Accepted]:
-        """Packs with messages between two positions."""
+        """Yield the packs with messages between two positions."""
         for segment in self._between(first, last):
             for row in segment.index.rows_for(destination, first):
                 if row.position > last:
@@ -164,7 +165,7 @@ class Sight:
                     yield Accepted(row, *place)
 
     def missing(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Positions that are not there any more, of whatever destination."""
+        """Return positions whose messages are not there any more, of all destinations."""
         gaps = []
         expected = first
         for segment in self._between(first, last):
@@ -179,8 +180,8 @@ class Sight:
         return [*gaps, (expected, last)] if expected <= last else gaps
 
     def sealed(self) -> int:
-        """The last position in a segment that is finished, and its index too: entries of a later
-        one were accepted, or a snapshot stands for all of it."""
+        """The last position in a segment that is finished, with its index: entries of a later one
+        were accepted, or a snapshot covers all of it."""
         finished = [segment for segment in self.segments if len(segment.index)]
         if finished and (finished[-1].is_last or not finished[-1].is_complete()):
             finished.pop()
@@ -193,7 +194,7 @@ class Sight:
                 yield segment
 
     def _place(self, segment: Segment, row: Row) -> tuple[Segment, int] | None:
-        """Where the pack of a row is; None: it is gone."""
+        """Return the place of a row's pack; None: it is gone."""
         if not row.source:
             return segment, row.offset
         if row.source not in self._sources:
@@ -214,18 +215,19 @@ class Sight:
 
 
 class JournalFiles:
-    """A folder that is looked at, again and again."""
+    """The folder of a journal, for repeated looks; parts that do not change are read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[tuple[int, ...], Segment] = {}
 
     def look(self) -> Sight:
-        """Raise `JournalDamagedError`, and `IllegalStateError` where there is no journal."""
+        """Return the journal as it is now. Raise `JournalDamagedError`, and `IllegalStateError` if
+        there is no journal."""
         for _ in range(TRIES):
             try:
                 manifest = self._manifest()
-                note = self._note(manifest)  # before the segments, which only grow
+                note = self._note(manifest)  # read before the segments, which only grow
                 headers = self._headers(manifest.first_segment)
                 sight = Sight(self._segments(headers, manifest))
                 if self._manifest() == manifest:
@@ -233,7 +235,7 @@ class JournalFiles:
                         _check_reached(sight, f.still_true(note, headers))
                     return _checked(sight)
             except FileNotFoundError:
-                pass  # let go of between two looks
+                pass  # dropped between two looks
         raise IllegalStateError(f"the journal in {str(self.folder)!r} changes all the time")
 
     def _manifest(self) -> Manifest:
@@ -256,7 +258,7 @@ class JournalFiles:
             raise JournalDamagedError(f.REACHED, 0, str(error)) from None
 
     def _segments(self, headers: list[SegmentHeader], manifest: Manifest) -> list[Segment]:
-        """In order; their indexes are read from the newest to the oldest."""
+        """Return the segments in order; their indexes are read from the newest to the oldest."""
         segments = []
         newer: SegmentHeader | None = None
         for header in reversed(headers):
@@ -274,7 +276,7 @@ class JournalFiles:
         for number in current:
             if number != first + len(in_order):
                 self._check_end(in_order, headers.get(number))
-                break  # what is behind it is an installation that is not finished
+                break  # the segments behind it are of an installation that is not finished
             if number not in headers:
                 raise JournalDamagedError(f.segment_name(number), 0, "not a segment header")
             in_order.append(headers[number])
@@ -283,7 +285,7 @@ class JournalFiles:
         return in_order
 
     def _check_end(self, in_order: list[SegmentHeader], later: SegmentHeader | None) -> None:
-        """Refuses a journal from whose middle a segment is gone."""
+        """Raise if a segment is gone from the middle of the journal."""
         if in_order and later is not None:
             path = self.folder / f.segment_name(in_order[-1].number)
             if later.base > in_order[-1].base + path.stat().st_size:
@@ -312,7 +314,7 @@ class JournalFiles:
 
 
 def _check_reached(sight: Sight, note: f.Reached) -> None:
-    """Refuses a journal that has lost what was on disk."""
+    """Raise if the journal has lost a part that was synced."""
     last = sight.segments[-1]
     size = last.size()
     if last.base + size < note.offset:
@@ -327,7 +329,7 @@ def _check_reached(sight: Sight, note: f.Reached) -> None:
 
 
 def _checked(sight: Sight) -> Sight:
-    """Refuses a journal in which rows are missing because they cannot be read."""
+    """Return the sight. Raise if rows are missing because they cannot be read."""
     last, bad = 0, None
     for segment in sight.segments:
         if len(segment.index):

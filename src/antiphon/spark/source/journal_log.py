@@ -1,6 +1,6 @@
 """A journal's folder as a log: Spark reads it without a server, or beside one that runs.
 
-What counts as accepted, and what as damage: `journal_files.py`. Messages of queues, and for
+`journal_files.py` decides what is accepted, and what is damage. Messages of queues, and for
 temporary destinations, are in the same journal and are not read here.
 """
 
@@ -66,7 +66,7 @@ class JournalLog:
         return batches((one.read() for one in accepted), piece.first, piece.last, columns)
 
     def missing(self, first: int, last: int) -> list[LogBounds]:
-        """Positions between these two that the journal does not have any more."""
+        """Return positions between these two that the journal does not have any more."""
         return [LogBounds(*gap) for gap in self._look().missing(first, last)]
 
     def sealed(self) -> int:
@@ -79,12 +79,13 @@ class JournalLog:
 
 @lru_cache(maxsize=8)
 def _files(folder: str) -> JournalFiles:
-    """One for all tasks of a process: what does not change is read once."""
+    """Return one object for all tasks of a process, so that parts that do not change are read
+    once."""
     return JournalFiles(Path(folder))
 
 
 def matching(destinations: set[str], topics: Sequence[str]) -> list[str]:
-    """The names, in order, of those topics that are asked for."""
+    """Return the names of the wanted topics, in order."""
     matches = [matcher(f"{TOPIC}:{topic}") for topic in topics]
     return sorted(
         name.removeprefix(f"{TOPIC}:")
@@ -109,5 +110,5 @@ def _cut(
 
 
 def _within(one: Accepted, first: int, last: int) -> int:
-    """How many of a pack's messages are between two positions."""
+    """Return how many of a pack's messages are between two positions."""
     return min(last, one.last) - max(first, one.row.position) + 1

@@ -1,8 +1,8 @@
-"""The options of Spark's format `antiphon` that readers and writers share, and how a destination is
-written in them.
+"""The options of Spark's format `antiphon` that readers and writers share, and the spelling of
+destinations in them.
 
-Spark takes options in whatever case, and hands them on in small letters. It hands on some of its
-own too: where a stream's checkpoint is, its name, and the path that `load`, `save` or `start` got.
+Spark takes options in any case, and hands them on in small letters. It hands on some of its own
+too: the place of a stream's checkpoint, its name, and the path that `load`, `save` or `start` got.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PATHS = ("path", "paths")
 
 
 def known(given: Mapping[str, str], there_are: Sequence[str]) -> dict[str, str]:
-    """The options as they are spelled here. Raise `ValueError`, with the name of the option and
-    what is allowed."""
+    """Return the options as they are spelled here. Raise `ValueError`, with the name of the option
+    and the allowed ones."""
     spelled = {name.lower(): name for name in there_are}
     values: dict[str, str] = {}
     for name, value in given.items():
@@ -43,8 +43,8 @@ def _unknown(name: str, spelled: Mapping[str, str]) -> str:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    r"""The names, or patterns, in an option: with commas between them. A comma that belongs to a
-    name is written `\,`, and a backslash before a comma or another backslash `\\`."""
+    r"""Return the names, or patterns, in an option, with commas between them. A comma inside a name
+    is written `\,`, and a backslash before a comma or another backslash `\\`."""
     parts = [
         re.sub(r"\\([\\,])", r"\1", part.strip())
         for part in re.findall(r"(?:\\[\\,]|[^,])+", text, re.DOTALL)
@@ -53,7 +53,7 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def _topic(text: str) -> str:
-    """Its name; as everywhere it may be written `topic:NAME`."""
+    """Return the name of a topic, which may be written `topic:NAME`."""
     kind, colon, name = text.partition(":")
     if not (colon and kind in names.KINDS):
         kind, name = names.TOPIC, text

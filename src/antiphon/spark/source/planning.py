@@ -1,8 +1,8 @@
 """Plans of a query: the positions that it reads, and the task that reads each of them.
 
-Promises: what is planned is complete. A range that begins with messages that are gone, or ends
-behind the last one, is an error, not a shorter answer. A limit never stops a stream: each batch
-gets further, however rare its topics are.
+Promises: a plan is complete. A range that begins with messages that are gone, or ends behind the
+last one, is an error, not a shorter answer. A limit never stops a stream: each batch gets further,
+however rare its topics are.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ALL = 1 << 62
 
 
 def batch_range(log: Log, options: ReadingOptions) -> tuple[int, int]:
-    """The first and the last position of a batch, both included; the last one may be before the
-    first: then it is empty."""
+    """Return the first and the last position of a batch, both included; of an empty one, the last
+    is before the first."""
     bounds = log.bounds()
     return start(log, options.start, bounds), _end(log, options.end, bounds)
 
@@ -44,7 +44,7 @@ class Gapped(Protocol):
 
 
 def check_whole(log: Log | Gapped, first: int, last: int) -> None:
-    """Raise `MessagesGoneError`."""
+    """Raise `MessagesGoneError` if messages between these positions are missing."""
     gaps = log.missing(first, last) if isinstance(log, Gapped) else ()
     if gaps:
         raise MessagesGoneError(
@@ -54,7 +54,7 @@ def check_whole(log: Log | Gapped, first: int, last: int) -> None:
 
 
 def start(log: Log, place: Place, bounds: LogBounds) -> int:
-    """Raise `MessagesGoneError`."""
+    """Return the first position to read. Raise `MessagesGoneError` if it is not kept any more."""
     if place == EARLIEST:
         return bounds.first
     if place == LATEST:
@@ -116,7 +116,7 @@ def chosen_topics(topics: Sequence[str], wanted: Wanted) -> list[str]:
 def tasks(
     log: Log, topics: Sequence[str], first: int, last: int, most: int
 ) -> list[tuple[LogSlice, ...]]:
-    """The messages of a range, for tasks of about `most` each."""
+    """Return the messages of a range, for tasks of about `most` each."""
     if first > last or not topics:
         return []
     check_whole(log, first, last)
@@ -124,7 +124,7 @@ def tasks(
 
 
 def _gathered(slices: Iterable[LogSlice], most: int) -> Iterable[tuple[LogSlice, ...]]:
-    """Small ones together: a task costs more than many of them."""
+    """Yield slices for one task each, small ones together: a task costs more than many of them."""
     some: list[LogSlice] = []
     for each in slices:
         if some and sum(s.messages for s in some) + each.messages > most:
@@ -136,7 +136,8 @@ def _gathered(slices: Iterable[LogSlice], most: int) -> Iterable[tuple[LogSlice,
 
 
 def limited(log: Log, topics: Sequence[str], first: int, last: int, most: int) -> int:
-    """The position up to which there are at most `most` messages of the topics, `last` at most."""
+    """Return the position up to which there are at most `most` messages of the topics, `last` at
+    most."""
     good, counted, step = first - 1, 0, most
     while good < last:
         bad = min(last, good + step)
@@ -145,12 +146,13 @@ def limited(log: Log, topics: Sequence[str], first: int, last: int, most: int) -
             good = _cut(log, topics, good, bad, most - counted)
             break
         good, counted, step = bad, counted + found, 2 * step
-    # So many positions cannot have more messages, even if a log that counts roughly says so.
+    # `most` positions cannot have more messages, even if a log with rough counts reports more.
     return max(good, min(last, first + most - 1))
 
 
 def _cut(log: Log, topics: Sequence[str], good: int, bad: int, most: int) -> int:
-    """Up to `good` there are none too many, up to `bad` there are."""
+    """Return the last position with at most `most` messages, between `good`, which has not too
+    many, and `bad`, which has."""
     while bad - good > 1:
         middle = (good + bad) // 2
         found = _count(log, topics, good + 1, middle)

@@ -85,8 +85,8 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """Takes the filters of a query. Spark 4.3 keeps what was planned for one query with the frame,
-    and other queries over that frame get the same rows: so this is for frames that are used once.
+    """Takes the filters of a query. Spark 4.3 keeps the plan of one query with the frame, and other
+    queries over that frame get the same rows: so this is for frames that are used once.
     """
 
     def pushFilters(self, filters_: list[Filter]) -> list[Filter]:  # noqa: N802
@@ -101,8 +101,8 @@ def batch_reader(options: Mapping[str, str], wanted_schema: StructType) -> Batch
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"position": the last one that was read}`, and the `purpose` if there is one:
-    so a checkpoint says what it was made for."""
+    """Reads a stream. Offsets are `{"position": the last one that was read}`, and the `purpose` of
+    the query if there is one, so that another query cannot use its checkpoint."""
 
     def __init__(self, options: Mapping[str, str], wanted_schema: StructType) -> None:
         self._options = parse(options, stream=True)
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planning.check_kept(done + 1, bounds)
         last = bounds.last if self._end is None else min(self._end, bounds.last)
         if last <= done:
-            return start  # also where another server, or a copy of a journal, is behind
+            return start  # even if another server, or a copy of a journal, is behind
         if isinstance(limit, ReadMaxRows):
             topics = self._options.topics
             last = planning.limited(self._log, topics, done + 1, last, limit.max_rows)
@@ -149,8 +149,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"position": position, **({"purpose": purpose} if purpose else {})}
 
     def _position(self, offset: Offset) -> int:
-        """Raise `IllegalStateError` if it is from the checkpoint of another query. One without a
-        purpose is of a query that had none, or of version 0.1."""
+        """Return the position in an offset. Raise `IllegalStateError` if it is from the checkpoint
+        of another query. One without a purpose is of a query that had none, or of version 0.1."""
         purpose = self._options.purpose
         if purpose and offset.get("purpose", purpose) != purpose:
             raise IllegalStateError(
@@ -164,7 +164,7 @@ def read(
     log: Log, partition: InputPartition, columns: Sequence[str], wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, Piece):
-        return  # Spark's own, where nothing is to be read
+        return  # Spark's own piece for an empty range
     for piece in partition.slices:
         batches = log.read(piece, filters.columns_for(wanted, [*columns]))
         for batch in filters.compared(batches, wanted, [*columns]):

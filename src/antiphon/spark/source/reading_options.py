@@ -1,7 +1,7 @@
 """The options of `spark.read.format("antiphon")`, each checked by name.
 
 A *place* is where reading begins or ends: a position, a time, `earliest` or `latest`. Both ends are
-included: what was accepted at the time that is named belongs to both sides.
+included: messages that were accepted at the named time belong to both sides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from antiphon.spark.source.log import Log
 
 EARLIEST, LATEST = "earliest", "latest"
 MESSAGES_PER_TASK = 500_000
-"""A task of a second or less: few enough of them, and no core waits long for another."""
+"""Messages of a task of a second or less: few enough of them, and no core waits long for
+another."""
 
 OPTIONS = (
     "url",
@@ -48,11 +49,12 @@ class ReadingOptions(NamedTuple):
     messages_per_trigger: int  # 0: no limit
     messages_per_task: int
     push_filters: bool
-    purpose: str  # of a stream: what a checkpoint must have been made for; empty: anything
+    purpose: str  # of a stream: its checkpoint must have the same; empty: any
 
 
 def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
-    """Raise `ValueError`, with the name of the option and what is allowed."""
+    """Return the parsed options. Raise `ValueError`, with the name of the option and the allowed
+    values."""
     values = options.known(given, OPTIONS)
     for name in BATCH_ONLY if stream else STREAM_ONLY:
         if name in values:
@@ -120,7 +122,7 @@ def _choice(values: Mapping[str, str], name: str) -> bool:
 
 
 def log_of(given: ReadingOptions) -> Log:
-    """Raises what is wrong with where it is said to be."""
+    """Return the log to read. Raise an error if its place is wrong."""
     if not given.archive:
         return _newest(given)
     from antiphon.spark.archive.log import ArchiveLog, Joined
@@ -140,10 +142,10 @@ def _newest(given: ReadingOptions) -> Log:
 
 
 def stamp_at(time: datetime) -> int:
-    """The first of the log's ms that is not before this time."""
+    """Return the first of the log's ms that is not before this time."""
     return max(0, -(-(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)))
 
 
 def stamp_after(time: datetime) -> int:
-    """The first that is after it."""
+    """Return the first of the log's ms that is after this time."""
     return max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1) + 1)

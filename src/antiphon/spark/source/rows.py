@@ -1,11 +1,11 @@
-"""Rows of a table as messages: which columns a frame may have, and what becomes of them.
+"""Rows of a table as messages: the columns that a frame may have, and their meaning.
 
 A batch of rows becomes packs (`formats/columns.py`) column by column. Bodies are never touched one
 by one, headers only where there are any. The order of the rows is kept, so rows for changing
 destinations make small packs.
 
-What is wrong with the columns is said by `check_columns`, before anything is sent. What is wrong
-with a value raises what `producer.send` would raise.
+`check_columns` raises errors in the columns, before anything is sent. A wrong value raises the
+error of `producer.send`.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ HEADERS = {
     "properties": ("map<string,string>",),
 }
 TYPES = {"topic": _TEXT, "body": ("binary",), "text": _TEXT, "kind": _TEXT, **HEADERS}
-"""The columns that matter, and the types that each may have."""
+"""The columns with a meaning, and the types that each may have."""
 
 IGNORED = ("position", "message_id", "timestamp", "stamp", "session", "sequence", "view_id")
-"""Columns that reading gives and writing ignores: every message gets its own when it is sent."""
+"""Columns that reading returns and writing ignores: every message gets its own when it is sent."""
 
 _AS_THEY_ARE = {"map": columns.MAP, "stream": columns.STREAM, "object": columns.OBJECT}
-"""Kinds whose body a table can only pass on."""
+"""Kinds of messages whose body a table can only pass on."""
 
 _GROUP_ID = b"JMSXGroupID"
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise `MessageFormatError` if rows like these cannot be messages. `topic`: where they go
-    unless a column says it."""
+    """Raise `MessageFormatError` if rows like these cannot be messages. `topic`: for rows without
+    one in a column."""
     for field in schema.fields:
         found = field.dataType.simpleString()
         if field.name in IGNORED:
@@ -75,7 +75,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 @lru_cache(maxsize=4096)
 def destination(text: str) -> Destination:
-    """`topic:NAME`, `queue:NAME`, or the mere name of a topic."""
+    """Return the destination in a text: `topic:NAME`, `queue:NAME`, or the mere name of a topic."""
     is_whole = text.partition(":")[0] in KINDS and ":" in text
     found = Destination.parse(text) if is_whole else Topic(text)
     check_sendable(found)
@@ -83,7 +83,7 @@ def destination(text: str) -> Destination:
 
 
 def packs(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Destination, Packed]]:
-    """Yield the messages to be sent for these rows, in this order."""
+    """Yield the messages of these rows, in the order in which they are sent."""
     if not batch.num_rows:
         return
     batch = _with_numbers(batch)
@@ -120,7 +120,7 @@ class _Blobs(NamedTuple):
         return cls(found, data if data is not None else pa.py_buffer(b""))
 
     def cut(self, first: int, end: int) -> tuple[bytes, bytes]:
-        """Ends and bytes of these pieces, as in a pack."""
+        """Return ends and bytes of these pieces, as in a pack."""
         start = self.offsets[first]
         ends = (self.offsets[first + 1 : end + 1] - start).astype("<u4")
         return ends.tobytes(), self.data.slice(start, int(ends[-1])).to_pybytes()
@@ -130,7 +130,7 @@ class _Blobs(NamedTuple):
 
 
 def _contents(batch: pa.RecordBatch) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], pa.Array]:
-    """The kind of each message, and its body as bytes."""
+    """Return the kind of each message, and its body as bytes."""
     body = _column(batch, "body", pa.large_binary())
     text = _column(batch, "text", pa.large_string()).cast(pa.large_binary())
     has_body, has_text = _mask(body.is_valid()), _mask(text.is_valid())
@@ -145,7 +145,8 @@ def _contents(batch: pa.RecordBatch) -> tuple[np.ndarray[Any, np.dtype[np.uint8]
 def _pass_on(
     batch: pa.RecordBatch, body: pa.Array, kinds: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:
-    """Maps, streams and objects go on as they were read, and messages without a body."""
+    """Set the kinds of messages whose body goes on as it was read: maps, streams, objects, and
+    none."""
     if "kind" not in batch.schema.names:
         return
     for i, kind in enumerate(batch.column("kind").to_pylist()):
@@ -178,7 +179,8 @@ _NUMBER_TYPES = {
 
 
 def _with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Whatever types of SQL they have; a priority must be whole."""
+    """Return the rows with numeric headers as our types, from any types of SQL; a priority must be
+    whole."""
     for name, kind in _NUMBER_TYPES.items():
         at = batch.schema.get_field_index(name)
         if at >= 0:
@@ -195,7 +197,7 @@ def _with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _extras(batch: pa.RecordBatch) -> pa.Array:
-    """Headers and properties of each message, as they are sent; mostly there are none."""
+    """Return headers and properties of each message, as they are sent; mostly there are none."""
     names = [name for name in HEADERS if _says_something(batch, name)]
     if not names:
         return pa.array([b""] * batch.num_rows, pa.large_binary())
@@ -206,7 +208,7 @@ def _extras(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _says_something(batch: pa.RecordBatch, name: str) -> bool:
-    """Whether any row has this header: a table that was read has columns that say nothing."""
+    """Return whether any row has this header: a table that was read has many empty columns."""
     if name not in batch.schema.names or batch.column(name).null_count == batch.num_rows:
         return False
     column = batch.column(name)
@@ -233,14 +235,14 @@ def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def _maps(array: pa.MapArray) -> list[dict[str, str | None]]:
-    """Twice as fast as one after the other."""
+    """Return the values of a map column, twice as fast as one after the other."""
     keys, values = array.keys.to_pylist(), array.items.to_pylist()
     bounds = pairwise(array.offsets.to_pylist())
     return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in bounds]
 
 
 def _is_special(batch: pa.RecordBatch, extra: _Blobs) -> bool:
-    """Whether servers have to look at the headers."""
+    """Return whether servers have to read the headers."""
     told = ("priority", "time_to_live")
     return any(_says_something(batch, name) for name in told) or (
         _GROUP_ID in extra.data.to_pybytes()
@@ -277,8 +279,8 @@ def _runs(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Run]:
 
 
 def _pieces(run: _Run, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
-    """Each as large as a pack should be; a message that is larger is alone. `sizes`: of all rows
-    before each one."""
+    """Yield pieces of a run as large as a pack should be; a larger message is alone. `sizes`: of
+    all rows before each one."""
     first = run.first
     while first < run.end:
         fits = int(np.searchsorted(sizes, sizes[first] + pack.FULL_BYTES, "right")) - 1

@@ -1,4 +1,4 @@
-"""The log of a running server, or of a cluster: any of its servers is asked, and another one when
+"""The log of a running server, or of a cluster: it asks one of the servers, and another one when
 that one dies."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class ServerLog:
-    """A `Log`. Has no connection between calls: so it can be pickled, and costs servers nothing."""
+    """A `Log` without a connection between calls: so it can be pickled, and costs servers
+    nothing."""
 
     def __init__(self, url: str) -> None:
         if url.startswith("embedded:"):
@@ -45,7 +46,7 @@ class ServerLog:
 
 
 def _counted(batches: Iterator[pa.RecordBatch], piece: LogSlice) -> Iterator[pa.RecordBatch]:
-    """Raise `MessagesGoneError` if there are not as many as there should be."""
+    """Yield the batches. Raise `MessagesGoneError` if they have fewer messages than the slice."""
     rows = 0
     for batch in batches:
         rows += batch.num_rows

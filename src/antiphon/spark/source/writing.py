@@ -1,13 +1,12 @@
 """`df.write` and `df.writeStream`: rows are published as messages, exactly once.
 
-A task sends its rows in a transaction and stages it: the servers keep them, and nobody sees them.
-When all tasks are done the driver commits the stages of exactly those attempts that Spark counts,
-in one entry of the log. So rows of an attempt that was lost, repeated or overtaken are never seen,
-and the rows of a batch are seen together, in the order of the partitions and inside of each.
+A task sends its rows in a transaction and stages it: the servers keep them invisible. When all
+tasks are done the driver commits the stages of exactly those attempts that Spark counts, in one
+entry of the log. So rows of an attempt that was lost, repeated or overtaken never become visible,
+and the rows of a batch become visible together, in the order of the partitions and inside of each.
 
-The commit has a token: of a stream the query and the batch, of a single write one that is drawn for
-it, or that its user names. A batch that is repeated because nobody knows how its commit ended is
-published once.
+The commit has a token: of a stream the query and the batch, of a single write a random one, or the
+user's. A batch that Spark repeats because the end of its commit is not known is published once.
 """
 
 from __future__ import annotations
@@ -39,19 +38,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_ATTEMPTS = 3
-"""Each waits for servers as long as a session lives; the token makes it one commit."""
+"""Attempts to commit; each waits for servers as long as a session lives. The token makes them one
+commit."""
 
 
 class Target(NamedTuple):
-    """Where rows go."""
+    """The servers and the topic of the rows."""
 
     url: str
-    topic: str | None  # of rows that do not say it
+    topic: str | None  # of rows without one
 
 
 @dataclass(frozen=True)
 class Stage(WriterCommitMessage):
-    """The report of a task: what it has staged."""
+    """The report of a task: the handle of its stage."""
 
     partition: int
     handle: str  # empty: it had no rows
@@ -72,8 +72,8 @@ class BatchWriter(DataSourceArrowWriter):
         commit(self._target.url, self._token, handles(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Also called after a commit whose end is not known: nothing may be undone here. What is
-        staged and not committed is forgotten by the servers."""
+        """Do nothing: Spark also calls this after a commit whose end is not known. Servers forget
+        stages that are not committed."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -96,18 +96,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
             commit(self._target.url, f"spark/{queries.pop()}/{batchId}", staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """As for a single write."""
+        """Do nothing, as for a single write."""
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a single write. Raise what is wrong with its options or columns."""
+    """Return the writer of a single write. Raise an error for wrong options or columns."""
     values = options.known(given, ("url", "topic", "token"))
     target = _target(values, schema, overwrite)
     return BatchWriter(target, values.get("token") or f"spark/{uuid.uuid4()}")
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream. Raise what is wrong with its options or columns."""
+    """Return the writer of a stream. Raise an error for wrong options or columns."""
     if any(name.lower() == "token" for name in given):
         raise ValueError("option token is for single writes: a stream has one for each batch")
     values = options.known(given, ("url", "topic", *options.SPARKS_OWN))
@@ -115,7 +115,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
-    """Return where the rows go. Raise everything that can be known to be wrong before the job."""
+    """Return the target of the rows. Raise all errors that can be found before the job."""
     if overwrite:
         raise IllegalStateError(
             "messages that were published cannot be replaced: write in mode 'append'"
@@ -130,7 +130,7 @@ def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> T
 def _servers(given: str | None) -> str:
     """Return the URL of servers that tasks can reach: `given`, or this program's default."""
     _check_reachable(given or "")
-    with antiphon.open_log(given) as log:  # checks the URL; nothing is asked, so nobody is dialled
+    with antiphon.open_log(given) as log:  # checks the URL, without a connection
         _check_reachable(log.url)
         return log.url
 

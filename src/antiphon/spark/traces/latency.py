@@ -1,4 +1,4 @@
-"""How long messages took and how many there were, from a trace table: each run, and over time.
+"""Latency and throughput of messages, from a trace table: of each run, and over time.
 
 *Early* latency goes from the call that published a message to its first delivery in the group, the
 thesis' measure; *late* latency to its last one. Throughput counts from the first call to the last
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SETTINGS = {
-    # What is gathered is small; Spark's 200 pieces would cost more than the work.
+    # The groups are small; Spark's 200 pieces would cost more than the work.
     "spark.sql.shuffle.partitions": "8",
 }
 PERCENTS = (50, 99)
@@ -28,8 +28,8 @@ ACCURACY = 100_000
 
 
 def messages(trace: DataFrame) -> DataFrame:
-    """A row for each message that was sent and delivered: run, message, sent, first, last (in
-    seconds) and deliveries."""
+    """Return a row for each message that was sent and delivered: run, message, sent, first, last
+    (in seconds) and deliveries."""
     sent, delivered = F.col("kind") == "send", F.col("kind") == "deliver"
     return (
         trace.filter(sent | delivered)
@@ -45,8 +45,8 @@ def messages(trace: DataFrame) -> DataFrame:
 
 
 def by_run(messages: DataFrame) -> DataFrame:
-    """A row for each run: run, messages, deliveries, messages_per_s, and in milliseconds early and
-    late, each with its mean and percentiles."""
+    """Return a row for each run: run, messages, deliveries, messages_per_s, and in milliseconds
+    early and late, each with its mean and percentiles."""
     return (
         messages.groupBy("run")
         .agg(
@@ -61,8 +61,8 @@ def by_run(messages: DataFrame) -> DataFrame:
 
 
 def over_time(messages: DataFrame, every_s: float) -> DataFrame:
-    """A row for each stretch of time in which something was delivered: run, at (when it begins, in
-    seconds of the trace's clock), messages_per_s and early latency."""
+    """Return a row for each stretch of time with deliveries: run, at (when it begins, in seconds of
+    the trace's clock), messages_per_s and early latency."""
     stretch = F.floor(F.col("first") / every_s)
     return (
         messages.groupBy("run", stretch.alias("stretch"))

@@ -1,8 +1,8 @@
 """`antiphon trace to-parquet`: the traces of all programs, as one Parquet table.
 
-Promise: the table has the columns of `formats/trace.py`, and every event that a file holds up to a
-torn tail. A file that is damaged further up is an error that names it. Files of any size: events
-are decoded and written in chunks.
+Promise: the table has the columns of `formats/trace.py`, and every event of a file up to a torn
+tail. A file that is damaged before its tail is an error that names it. Files may have any size:
+events are decoded and written in chunks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def check_place(files: Iterable[Path], out: Path) -> None:
 
 
 def write(files: Iterable[Path], out: Path) -> int:
-    """Returns the number of rows. What is at `out` is whole, or not there."""
+    """Write the table; return the number of rows. The file at `out` is whole, or not there."""
     written = 0
     out = out.absolute()  # a relative one may look like a URI
     unfinished = out.with_name(f".{out.name}.unfinished")
@@ -102,7 +102,7 @@ def write(files: Iterable[Path], out: Path) -> int:
 
 
 def write_all(files: Sequence[Path], folder: Path, spark: SparkSession) -> None:
-    """Into several files of a folder, in parallel if there is enough to do."""
+    """Write several files into a folder, in parallel if there is enough to do."""
     if len(files) <= FILES_A_TASK:
         write(files, folder / "part-0.parquet")
         return
@@ -125,7 +125,7 @@ def events(files: Iterable[Path]) -> Iterator[TraceEvent]:
     """Yield the events of all files. Raise `FormatError` that names a damaged one."""
     for path in files:
         if path.stat().st_size == 0:
-            continue  # killed before it could write anything; and nothing cannot be mapped
+            continue  # killed before the first write; and an empty file cannot be mapped
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             try:
                 yield from Reading(data)
