@@ -1,6 +1,7 @@
 """Whole clusters in one thread, from one seed: the same core and journal over simulated faults.
 
-For users: `simulate` runs a replicated service of theirs so, and `linearizable` judges it.
+For users: `simulate` runs their replicated service under simulated faults, and `linearizable` makes
+a check of its history.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ __all__ = ["Operation", "linearizable", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
-    # Looked up when asked for: the simulation of the servers does not need them.
+    # Imported at first use: the simulation of the servers does not need them.
     if name == "simulate":
         from antiphon.sim.services.simulate import simulate
 

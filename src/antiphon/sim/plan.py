@@ -36,7 +36,7 @@ class Fault(msgspec.Struct, frozen=True):
     at_us: int
     kind: str
     target: int  # a server's number, or LEADER
-    for_us: int  # how long it lasts, or how long until the restart
+    for_us: int  # its length, or the time until the restart
     detail: int  # further choices, by kind
 
 
@@ -44,9 +44,9 @@ class Messaging(msgspec.Struct, frozen=True):
     """Programs that use the cluster, and the faults of their connections."""
 
     roles: tuple[Role, ...]
-    breaks: float  # how often a connection breaks while a server sends something
+    breaks: float  # how often a connection breaks while a server sends
     repeats: float  # how often a frame comes twice
-    silent: float  # how often a process dies without a word to the other end
+    silent: float  # how often the other end does not learn that a process has died
     home: HomeSettings
     faults: tuple[Fault, ...]  # targets are programs
     stalls: float = 0.0  # how often a program stops reading when a frame comes
@@ -146,8 +146,8 @@ def _with_orderly_ends(random: Random, plan: Plan) -> Plan:
 
 
 def _with_slow_readers(random: Random, plan: Plan) -> Plan:
-    """Let programs stop reading in some worlds, where little may wait for them at a server: a few
-    packs, and often less than a home has on their way at a time."""
+    """Let programs stop reading in some worlds, where a server keeps little for them: a few packs,
+    and often less than a home has on their way at a time."""
     if plan.messaging is None or random.random() < 0.8:
         return plan
     home = plan.messaging.home
@@ -278,7 +278,7 @@ GROUPS = ("topic:g", "topic:h")
 
 
 def _with_groups(random: Random, m: Messaging, duration_us: int) -> Messaging:
-    """Add members to the programs that are there, some of which publish to the groups, too."""
+    """Add members to the present programs, some of which publish to the groups, too."""
     groups = {
         name: random.choice((0, 300, 2_000, 60_000)) for name in GROUPS[: random.choice((1, 1, 2))]
     }
@@ -422,8 +422,8 @@ def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) ->
 
 
 def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
-    """Aim faults at servers while they alone know something. So there are more subscribers, and
-    their servers die; often nothing else happens, so that the others notice and wait."""
+    """Aim faults at servers while they alone know acknowledgements: add subscribers, and kill their
+    servers; often without other faults, so that the others notice and wait."""
     first = len(m.roles) + 1
     subscribers = [_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))]
     roles = (*m.roles, _draw_source(random), *subscribers)

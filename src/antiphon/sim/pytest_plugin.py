@@ -1,7 +1,7 @@
 """For pytest: `--antiphon-seed=SEED` makes `simulate` run that seed alone, and the summary of a run
 names the seed with which a test failed.
 
-It is loaded with every run of pytest where Antiphon is installed, so it imports nothing of it.
+Every run of pytest loads it where Antiphon is installed, so it imports nothing of Antiphon.
 """
 
 from __future__ import annotations

@@ -30,14 +30,15 @@ from antiphon.sim.story import Event
 from antiphon.sim.violations import ViolationError
 
 LOSSY = 0.2
-"""A network that loses more of the messages than this is given more time."""
+"""A core gets more time if the network loses more of the messages than this."""
 
 PATIENT_MS = 400
 """From this `election_ms` on, a message that is lost by chance causes no election."""
 
 STEADY_US = 5_000_000
 STEADY_ELECTIONS = 2
-"""So many may be elected in that time: a leader outside of the core can still be cut off."""
+"""Most leaders that may be elected in that time: a leader outside of the core can still be cut
+off."""
 
 
 class Result(msgspec.Struct):
@@ -69,7 +70,7 @@ def run_world(world: World) -> Result:
         _run(world)
     except ViolationError as broken:
         violation = f"at {world.now_us / 1e6:.3f} s: {broken}"
-    except Exception as error:  # whatever goes wrong inside is a finding of this seed
+    except Exception as error:  # every error inside is a finding of this seed
         where = traceback.extract_tb(error.__traceback__)[-1]
         violation = (
             f"at {world.now_us / 1e6:.3f} s: {type(error).__name__}: {error} "
@@ -98,13 +99,13 @@ def _run(world: World) -> None:
         _finish_in_time(world)
         _stay_calm(world)
         for server in world.core_members():
-            server.log.write()  # as for anybody who reads: in memory it may be left for later
+            server.log.write()  # as for a reader: a journal in memory may write later
             world.oracle.nothing_lost(server, partial(world.needs, server))
 
 
 def _finish_in_time(world: World) -> None:
     """Run until all is done. The core has its time for that, and more if it is led from outside,
-    over links that lose messages: chance alone says how long that takes."""
+    over links that lose messages: then chance decides how long it takes."""
     patience_us = _patience_us(world.plan)
     world.run_until(world.plan.duration_us + patience_us, world.live)
     if not world.live() and world.is_led_over_lossy_links():
@@ -116,8 +117,9 @@ def _finish_in_time(world: World) -> None:
 
 
 def _patience_us(plan: Plan) -> int:
-    """Return how long the core may take. What is lost on its way to the leader is proposed again
-    after up to 8 s, and by a detour of two steps half of it may be lost each time."""
+    """Return how long the core may take. A message that is lost on its way to the leader is
+    proposed again after up to 8 s, and on a detour of two steps half of them may be lost each
+    time."""
     return LIVENESS_US * (2 if plan.loss > LOSSY else 1)
 
 
@@ -265,7 +267,7 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
     if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
         return False
     if not world.oracle.committed or not world.may_lose(server):
-        return False  # a server that lost something unknown founds no cluster, and rightly so
+        return False  # a server with unknown losses founds no cluster, as it should
     where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
     if where:
         world.lost.add(server.id)
@@ -361,8 +363,8 @@ def _full_at_start(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _little_room(world: World, server: SimServer, fault: Fault) -> bool:
-    """Small writes find room, and the next few of some files do not: of a snapshot that comes in,
-    which may be to any server, of one that is taken here, or of the rows below it."""
+    """Refuse the next few writes to some files, while small writes find room: to a snapshot that
+    comes in, at any server, to one that is taken here, or to the rows below it."""
     if world.plan.volatile:
         return False
     file = (INCOMING, OWN_SNAPSHOT, ".idx")[fault.detail % 3]
@@ -423,7 +425,7 @@ def _remove(world: World, server: SimServer, fault: Fault) -> bool:
         return False
     world.on_server(leader, leader.lives, _ask_to_remove, world, leader, server.number)
     if fault.detail % 4 == 0:
-        # Another operator at the same moment, who may name a server that does not exist.
+        # Another operator's request at the same moment, perhaps for a server that does not exist.
         other = fault.detail % (len(world.servers) + 1) + 1
         world.on_server(leader, leader.lives, _ask_to_remove, world, leader, other)
     return True
@@ -474,9 +476,9 @@ _FAULTS = {
 
 
 def _choose_core(world: World) -> bool:
-    """A random set of servers that is a majority in every membership that anybody holds, or will
-    hold when a removal that is under way is decided. It is healed; the others stay as they are, or
-    worse, for good."""
+    """Choose a random set of servers that is a majority in every membership that any server holds,
+    or will hold when a removal that is under way is decided. It is healed; the others stay as they
+    are, or worse, for good."""
     random = stream(world.seed, "core")
     holders = [
         r
@@ -493,7 +495,7 @@ def _choose_core(world: World) -> bool:
     order = random.sample(candidates, len(candidates))
     core: set[int] = set()
     for number in order:
-        # Of a founding that only its founder has stored, the others cannot know.
+        # The others cannot know a founding that only its founder has stored.
         enough = any(r.id.node in core for r in holders) and all(
             sum(v.node in core and v in intact for v in voters) >= majority(voters)
             for voters in memberships
@@ -511,12 +513,12 @@ def _choose_core(world: World) -> bool:
 def _cut_partially(world: World) -> None:
     """Cut links in the core for good: it must work as if all its links did."""
     assert world.core is not None
-    # Only such servers know each other from the beginning.
+    # Only servers in the list know each other from the beginning.
     core = sorted(world.core & world.plan.listed.keys())
     if world.plan.partial and len(core) > 2:
         random = stream(world.seed, "partial core")
         for link in sorted(draw_cuts(random, core, world.plan.partial, random.choice(core))):
-            # A server without a past gets in through one that it lists, and knows no other way.
+            # A new server is admitted through one that it lists, and knows no other way.
             if all(hasattr(s := world.servers[n], "node") and s.node.replica.stored for n in link):
                 world.blocked[link] = FOREVER_US
         world.faults[f"core {world.plan.partial}"] += 1

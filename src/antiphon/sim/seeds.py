@@ -1,6 +1,6 @@
 """Independent streams of random numbers.
 
-Every stream of draws has its own generator, seeded by the run's seed and the stream's name: to take
+Every stream of draws has its own generator, seeded by the run's seed and the stream's name: taking
 one event out of a run does not change the draws of the others, which makes shrinking possible.
 """
 

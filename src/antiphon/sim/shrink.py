@@ -1,7 +1,7 @@
 """From a failing seed to a short story: leave out faults, noise, clients and time while it fails.
 
-Every draw has its own stream (`seeds.py`), so the rest of a plan behaves as before. A smaller plan
-is accepted if it fails in the same way: the same promise is broken, wherever and whenever.
+Every draw has its own stream (`seeds.py`), so the remaining plan behaves as before. A smaller plan
+is accepted if it fails in the same way: it breaks the same promise, at any server and time.
 """
 
 from __future__ import annotations

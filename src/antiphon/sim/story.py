@@ -9,7 +9,7 @@ from typing import Any
 Event = tuple[int, int | str, str]  # microseconds, process (0 or "": the world), text
 
 _QUIET = re.compile(r"entries=-|Appended\(|Knock\(|Welcome\(")
-"""Heartbeats and their answers: nothing happened."""
+"""Heartbeats and their answers, which the table omits."""
 
 
 def _fold(events: Sequence[Event]) -> list[Event]:

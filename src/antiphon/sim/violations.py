@@ -1,6 +1,6 @@
-"""The error with which a simulation ends that has found something."""
+"""The error that ends a simulation with a finding."""
 
 
 class ViolationError(Exception):
-    """A promise was broken: by the simulated servers, their clients, or a user's service. It is
-    raised by judges and caught by whoever runs a seed."""
+    """A promise was broken: by the simulated servers, their clients, or a user's service. Judges
+    raise it, and the runner of a seed catches it."""

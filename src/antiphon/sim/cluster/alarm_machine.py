@@ -15,7 +15,8 @@ ALARM_MS = 300
 
 
 class AlarmMachine(PackMachine):
-    """A pack for `alarm` asks for the time; the first entry late enough rings it."""
+    """A state machine whose packs for `alarm` set an alarm, which the first entry late enough
+    rings."""
 
     def __init__(self, retain: int | None = None) -> None:
         super().__init__(retain)

@@ -1,7 +1,7 @@
 """Changes of the servers in a simulated cluster: the operators' requests, and a check of removals.
 
-A removal must leave a majority of servers that are there and hold all that was committed at the
-time of the request: otherwise the rest is stuck as soon as the removed one has gone.
+A removal must leave a majority of servers that are up and hold all entries that were committed at
+the time of the request: otherwise the others are stuck as soon as the removed one has gone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Changes:
         """Check a removal; call it right after the leader has appended it."""
         voters = server.node.replica.memberships.current.voters
         if voters == asked.voters:
-            return  # a learner goes, and takes nothing with it
+            return  # a learner does not count
         there = [v for v in voters if self._was_there(v, asked)]
         if len(there) < majority(voters):
             raise ViolationError(
@@ -66,7 +66,8 @@ class Changes:
             )
 
     def _was_there(self, voter: ReplicaId, asked: Asked) -> bool:
-        """Return whether it was up since the request, and held all that was committed then."""
+        """Return whether it was up since the request, and held all entries that were committed
+        then."""
         server, replica = self._world.servers[voter.node], self._world.replicas.get(voter)
         if replica is None or replica.stored < asked.commit:
             return False

@@ -2,8 +2,8 @@
 
 Like TCP: frames arrive in order; those on their way when a connection breaks are lost, and neither
 end knows how many. An end learns of a break a little later, or, if the line is *dead*, only by
-missing heartbeats. A frame may come twice, as if a proxy had sent it again. A program that does not
-read for a while, though it goes on sending, leaves what it is sent waiting at the server.
+missing heartbeats. A frame may come twice, as if a proxy had sent it again. Frames for a program
+that does not read for a while, though it goes on sending, wait at the server.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class SimLink:
         self.name = program.name
         self.ended = False  # by the server
         self.waiting_bytes = 0  # on their way to the program
-        self.attempt = 0  # its program's, to connect; 0 until that knows of it
+        self.attempt = 0  # its program's, to connect; 0: not connected yet
         self.program = program
         self.server = server
         self._world = world
         self._program_life = program.lives
         self._server_life = server.lives
         self._open = True
-        self._dead = False  # nothing gets through, and nobody notices
+        self._dead = False  # no frame arrives, and neither end notices
         self._held = False  # the server does not read
         self.admitted = False  # packs may come from this program
         self._unread: deque[bytes] = deque()  # at the server
@@ -152,7 +152,7 @@ class SimLink:
         self._dead = True
 
     def close(self) -> None:
-        """The program ends the connection, and hears nothing more of it."""
+        """End the connection at the program, which gets no more frames."""
         self._tell_server()
         self._open = False
 

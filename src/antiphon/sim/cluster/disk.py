@@ -58,11 +58,11 @@ class SimDisk:
         self._directory_changes: list[dict[str, _File]] = []  # the directory after each change
         self._changes_synced = 0
         self.full = False
-        self._refused = ""  # is in the names of files for which there is no room,
+        self._refused = ""  # a part of the names of files for which there is no room
         self._refusals = 0  # writes to refuse
         self.fail_next_sync = False
         self.on_durable: Callable[[str, bytearray], None] = lambda name, data: None
-        self.copies: dict[str, bytes] = {}  # somebody made them at some time
+        self.copies: dict[str, bytes] = {}  # backups
 
     # -- For the journal -----------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class SimDisk:
         self._changed()
 
     def evict(self, name: str) -> None:
-        pass  # whether it was in memory, only a clock would show
+        pass  # a cache has no visible effect without a clock
 
     def sync(self, name: str) -> None:
         self.finish_sync(self.begin_sync((name,)))
@@ -217,7 +217,8 @@ class SimDisk:
         return f"{name} at {at}"
 
     def misdirect(self) -> str:
-        """Let a batch have been written over another place in its file instead of its own."""
+        """Move a batch over another place in its file, as a misdirected write does; return the
+        place, or nothing."""
         name, file, batches = self._proven_batches()
         if len(batches) < 2:
             return ""
@@ -257,7 +258,7 @@ class SimDisk:
             try:
                 base = f.decode_segment_header(bytes(file.durable[: f.SEGMENT_SIZE])).base
             except FormatError:
-                continue  # its header was never synced: nothing in it is proven
+                continue  # its header was never synced: no batch in it is proven
             found = [
                 (batch.offset - base, batch.size)
                 for _, batch in f.find_batches(bytes(file.durable), 0)

@@ -51,7 +51,7 @@ class SimClient:
         self.attempt(self.done)
 
     def attempt(self, operation: int) -> None:
-        """Send it, and look again later whether that helped."""
+        """Send the pack, and check later whether it was accepted."""
         if operation != self.done or self.finished or not self.sequence:
             return
         server = self.world.some_server(self._random)
@@ -64,6 +64,6 @@ class SimClient:
             self.world.oracle.acknowledge(self.session, sequence)
             self.world.observer.sent(self, Message(self.session, self.sequence))
             self.done += 1
-            self.sequence = 0  # nothing waits until the next one begins
+            self.sequence = 0  # no pack waits until the next one
             pause = self._random.choice((100, 10_000, 200_000))
             self.world.at(pause, self.begin)

@@ -24,21 +24,21 @@ class Victim(NamedTuple):
 
 
 def lose_end(disk: SimDisk, random: Random, way: str) -> str:
-    """Damage the synced part; return the words that a report must have, or nothing if there is
-    nothing to damage. A lost end of an older segment may only be noticed by the next one."""
+    """Damage the synced part; return the words that a report must have, or an empty text if there
+    is no part to damage. A lost end of an older segment may only show in the next one."""
     victims = _victims(disk)
     if not victims:
         return ""
     victim = victims[-1] if random.random() < 0.7 else random.choice(victims)
     spoilt = _spoilt(disk, random, way, victim, victim is victims[-1])
     if spoilt is not None and spoilt[: victim.synced] == victim.data[: victim.synced]:
-        return ""  # only zeros are gone, or bytes that do not matter
+        return ""  # only zeros are gone, or bytes without a meaning
     disk.put(victim.name, spoilt)
     return victim.name if victim is victims[-1] else "journal file"
 
 
 def tear_end(disk: SimDisk, random: Random) -> str:
-    """Take away or spoil a part that was not synced; return the file, or nothing."""
+    """Cut off or spoil a part that was not synced; return the file, or an empty text."""
     victims = _victims(disk)
     if not victims:
         return ""
@@ -60,7 +60,7 @@ def _spoilt(disk: SimDisk, random: Random, way: str, victim: Victim, newest: boo
             return disk.copies.get(victim.name, victim.data)
         batches = f.find_batches(victim.data[: victim.synced], 0)
         return victim.data[: random.choice([f.SEGMENT_SIZE, *(at for at, _ in batches)])]
-    # Often it is only a little.
+    # Often only a few bytes.
     at = victim.synced - 1 - min(random.choice((0, 1, 40)), random.randrange(victim.synced))
     if random.random() < 0.6:
         at = random.randrange(victim.synced)

@@ -1,7 +1,7 @@
 """A simulated world with programs in it: servers with homes, connections that break, a ledger.
 
-After the faulty phase the programs finish their work, every message that must be delivered is, they
-close, and nothing of them is left in any server's state.
+After the faulty phase the programs finish their work, get every message that must be delivered, and
+close; then no server's state has any trace of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MessagingWorld(World):
         self._given_up = GivenUp(self.ledger)
         self.programs: list[SimProgram] = []
         self.handles: list[str] = []  # of messages that programs have staged for others
-        self.sessions: dict[int, SimProgram] = {}  # whose each is, ever
+        self.sessions: dict[int, SimProgram] = {}  # of all lives -> the program
         self.mailboxes: dict[str, None] = {}  # temporary destinations with a consumer
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
@@ -127,7 +127,7 @@ class MessagingWorld(World):
         return self._happens("frame repeated", self._messaging.repeats)
 
     def reads_again_us(self) -> int:
-        """Return when a program reads again to which a frame has come: mostly it reads now."""
+        """Return when a program reads a frame that has come: mostly now."""
         stalls = self._messaging.stalls
         if not stalls or self.core is not None or self._stalls.random() >= stalls:
             return 0
@@ -255,7 +255,7 @@ class MessagingWorld(World):
             raise ViolationError(f"two views of {group} have one number: {first} and {event}")
 
     def _specification(self, complete: bool) -> None:
-        """Have the two judges that need no Spark look at all that programs saw."""
+        """Run the two judges that need no Spark on the traces of all programs."""
         for violation in groups.check(self.traces, complete=complete):
             raise ViolationError(str(violation))
         for finding in memberships.check(self.traces, complete=complete):
@@ -264,7 +264,7 @@ class MessagingWorld(World):
     # -- Reports of servers --------------------------------------------------------------------
 
     def entry_applied(self, broker: Broker, entry: Entry, events: list[ev.Event]) -> None:
-        """Judge an entry when the first server applies it; at the others it is the same."""
+        """Judge an entry when the first server applies it; the other servers apply the same."""
         if entry.index <= self._judged:
             return
         self._judged, self._broker = entry.index, broker
@@ -296,7 +296,7 @@ class MessagingWorld(World):
         if session in self.ledger.forgotten:
             program.confirmed.clear()
         if session in self.ledger.robbed and program.lives_in(session):
-            self.faults["client id taken late"] += 1  # by a life that is over
+            self.faults["client id taken late"] += 1  # by an earlier life
 
     def _look_at_groups(self, broker: Broker) -> None:
         """Check after every entry that empty groups are gone, and no others."""
@@ -310,9 +310,8 @@ class MessagingWorld(World):
         self._groups = set(broker.groups)
 
     def _look_for_dead(self, broker: Broker, payload: bytes, ended: set[int]) -> None:
-        """Look for the dead letters that an entry has made. One that was there may have been
-        acknowledged, and made again, by one entry. `ended`: the sessions that ended with this
-        entry."""
+        """Look for the dead letters that an entry has made. One entry may acknowledge a dead letter
+        and make it again. `ended`: the sessions that ended with this entry."""
         known = {p for first, last in self._letters for p in range(first, last + 1)}
         for one in commands.decode(payload):
             for session, rows in one.rows if isinstance(one, commands.Acks) else ():
@@ -357,7 +356,8 @@ class MessagingWorld(World):
                 self.ledger.parked(entry.payload)
 
     def is_over(self, where: str | SubscriptionKey, position: int) -> bool:
-        """Whether the state machine, right after the last entry, has no need of a message there."""
+        """Return whether the state machine, right after the last entry, has no need of a message
+        there."""
         if isinstance(where, str):
             queue = self._broker.queues.get(where)
             return queue is None or not any(one <= position <= two for one, two in queue.live())
@@ -365,7 +365,7 @@ class MessagingWorld(World):
         return position <= subscription.floor or bool(subscription.acked.deliveries(position))
 
     def is_attached(self, session: int) -> bool:
-        """Whether the state machine, right after the last entry, has it attached to a server."""
+        """Return whether this session is attached to a server, right after the last entry."""
         known = self._broker.sessions.get(session)
         return known is not None and not known.detached
 
@@ -394,7 +394,7 @@ class MessagingWorld(World):
 
     def _remove_the_absent(self, leader: SimHome) -> bool:
         """With local contexts, the clients of a server that does not come back wait for it until
-        an operator removes it. True: there are such servers."""
+        an operator removes it. Return True if there are such servers."""
         assert self.core is not None
         members = leader.node.replica.memberships.current.members
         absent = [m.node for m in members if m.node not in self.core]
@@ -415,7 +415,7 @@ class MessagingWorld(World):
         return kept or is_needed(broker, position, destination)
 
     def _undelivered(self, leader: SimHome) -> list[str]:
-        """Return what the servers still hold for programs that are there, in words."""
+        """Return what the servers still hold for running programs, as texts."""
         consumed = {d for p in self.programs for d in p.role.consumes if is_queue(d)}
         waiting = [
             name
@@ -475,8 +475,8 @@ class MessagingWorld(World):
             raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")
 
     def _parked_in_vain(self, broker: Broker) -> list[str]:
-        """Return in words the packs that are not visible in the end, except those that somebody may
-        still commit by their handle."""
+        """Return, as texts, the packs that are not visible in the end, except those that a session
+        may still commit by their handle."""
         handles = {h: len(some.packs) for h, some in broker.pending.staged.items()}
         left = [f"staged {handle}" for handle in handles.keys() - self.ledger.deals.handles]
         counted = (broker.pending.count, len(broker.parked()), sum(handles.values()))

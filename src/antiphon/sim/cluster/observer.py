@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class Observer:
-    """Watches, and does nothing about it."""
+    """The base of observers: it watches, and does nothing."""
 
     def delivered(self, server: SimServer, applied: Applied) -> None: ...
 

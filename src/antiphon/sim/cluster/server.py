@@ -1,7 +1,7 @@
 """A simulated server: the driver that ships, with a process around it that can die at any moment.
 
-`driver/log.py: LogDriver` decides; here are its port, which is the world's network, clock and
-disks, and lives that begin and end. A crash can fall between any two effects.
+`driver/log.py: LogDriver` decides; this module has its port, which is the world's network, clock
+and disks, and the lives of a server. A crash can come between any two effects.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from antiphon.sim.cluster.world import World
 
 RETRY_FULL_US = int(RETRY_S * 1e6)
-"""How often a server that has no room to start is started again."""
+"""Time until a server that had no room to start is started again."""
 
 
 class CrashError(Exception):
-    """The process dies here."""
+    """The simulated process crashes at this point."""
 
 
 class SimServer:
@@ -57,7 +57,7 @@ class SimServer:
         self.crash_after_effects: int | None = None
         self.refuses_to_start = ""
         self.damaged = False  # its disk was, at some time
-        self.misses = ""  # the file whose end is gone, until that is found
+        self.misses = ""  # the file whose end is gone, until the server has found that
         self.waits_for_room = False  # to start
         self.node: Node
         self.log: LogDriver
@@ -78,7 +78,7 @@ class SimServer:
     # -- Life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process on whatever is on the disk."""
+        """Start the process on the files on its disk."""
         if self.alive:
             return
         world, plan = self.world, self.world.plan
@@ -101,7 +101,7 @@ class SimServer:
                 watch=self.watch,
             )
         except SyncFailedError as error:
-            self.misses = ""  # it may be somebody new by now, and then nothing is missing
+            self.misses = ""  # it may have a new incarnation by now, which misses nothing
             world.note(self.number, f"cannot start: {error}")
             self.waits_for_room = False
             return
@@ -135,11 +135,11 @@ class SimServer:
         return self._random.getrandbits(62) + 1
 
     def _start_again(self, life: int) -> None:
-        if life == self.lives:  # otherwise somebody else has started it
+        if life == self.lives:  # otherwise it was started meanwhile
             self.start()
 
     def crash(self, power: bool) -> None:
-        """Kill the process; with the power goes what was not synced."""
+        """Kill the process; `power`: unsynced writes are lost, too."""
         if not self.alive:
             return
         self.alive = False
@@ -152,7 +152,7 @@ class SimServer:
     def pause(self, for_us: int) -> None:
         self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_us)
 
-    # -- What differs with clients (`server_with_clients.py`) ----------------------------------
+    # -- Overridden with clients (`server_with_clients.py`) ------------------------------------
 
     def make_machine(self) -> AlarmMachine | Broker:
         return AlarmMachine(self.world.plan.retain)
@@ -169,7 +169,7 @@ class SimServer:
         self.log.settle()
 
     def end(self, power: bool) -> None:
-        """It is over."""
+        """End the life."""
 
     def send(self, to: ReplicaId, message: Message) -> None:
         self.world.send(self, to, message)
@@ -180,11 +180,11 @@ class SimServer:
         self.log.receive(envelope)
 
     def part(self, sender: ReplicaId) -> None:
-        """Take a part of something large, which has not arrived whole."""
+        """Take a part of a large message, which has not arrived whole."""
         self.log.alive(sender)
 
     def told_gone(self, node: int) -> None:
-        """By the network: nobody listens there. It may listen again by now."""
+        """Take the network's report that no process listens there. It may listen again by now."""
         self.log.gone(node)
 
     def propose(self, pack: bytes, session: int, sequence: int, client: int) -> None:
@@ -201,14 +201,14 @@ class SimServer:
         self.log.transfer(node, 0)
 
     def change(self, member: ClusterMember | int) -> None:
-        if self.world.core is None:  # what an operator asked of a paused server came to nothing
+        if self.world.core is None:  # an operator's request to a paused server had no effect
             request = self.world.changes.asked(self, member)
             self.log.change(member, request)
 
     # -- A process, turn by turn ---------------------------------------------------------------
 
     def run(self, call: Callable[..., None], *args: Any) -> None:
-        """Do something inside this process, which may die of it: a turn with one input."""
+        """Make a call inside this process, which may crash in it: a turn with one input."""
         try:
             call(*args)
             if self._turn_due:
@@ -223,10 +223,10 @@ class SimServer:
             self.crash(power=False)
 
     def _nothing(self) -> None:
-        """Another turn, in which there is more to do."""
+        """Do nothing: an empty input for another turn."""
 
     def watch(self, effect: Effect | Tail) -> None:
-        """It is about to be carried out."""
+        """Note an effect right before the driver carries it out."""
         self.count_down()
         if isinstance(effect, Applied):
             self.world.applied(self, effect)
@@ -241,7 +241,7 @@ class SimServer:
             if self.crash_after_effects < 0:
                 raise CrashError
 
-    # -- What the driver asks for (`driver/log.py: Port`) --------------------------------------
+    # -- The driver's port (`driver/log.py: Port`) ---------------------------------------------
 
     def turn_soon(self) -> None:
         self._turn_due = True
@@ -297,7 +297,7 @@ class SimServer:
 
 
 class Nobody:
-    """Stands on a log that has no clients but those of the world (`log_clients.py`)."""
+    """The layer above a log whose only clients are those of the world (`log_clients.py`)."""
 
     waiting = False
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class WatchedBroker(Broker):
-    """Tells of each entry with the state right after it; a server applies several at a time."""
+    """A state machine that reports each entry with the state right after it; a server applies
+    several at a time."""
 
     def __init__(
         self, retain: int, observe: Callable[[Broker, Entry, list[ev.Event]], None]
@@ -102,7 +103,7 @@ class SimHome(SimServer):
         self.world.at(for_us, self.start)
 
     def watch_home(self, effect: Effect) -> None:
-        """Tell the ledger what leaves."""
+        """Report the messages of the home to the ledger."""
         self.count_down()
         if isinstance(effect, Tell) and isinstance(effect.answer, cw.Deliver):
             deliver = effect.answer
@@ -139,10 +140,10 @@ class SimHome(SimServer):
             client.closed()
 
     def remove(self, node: int) -> None:
-        """As an operator does with a server that does not come back."""
+        """Remove a server, as an operator does with one that does not come back."""
         self.log.change(node, self.world.changes.asked(self, node))
 
-    # -- What the driver of clients asks for (`driver/clients.py: Desk`) -----------------------
+    # -- The desk of the driver of clients (`driver/clients.py: Desk`) -------------------------
 
     def status(self) -> cw.Status:
         raise NotImplementedError("no simulated program asks for it")
@@ -163,7 +164,7 @@ class SimHome(SimServer):
 
 
 class WatchedClients(Clients):
-    """Tells the ledger of messages that a server will not send again."""
+    """Clients of a server; reports messages that the server will not send again to the ledger."""
 
     desk: SimHome
 

@@ -1,8 +1,8 @@
 """Thin links between simulated servers: a large message takes long, and later ones wait for it.
 
 As with TCP on a slow network. Parts of a message arrive all the time; a driver sees them, and
-reports them to its node (`Node.alive`). A server that is far behind is sent nothing, as by a full
-queue.
+reports them to its node (`Node.alive`). A server that is far behind gets no messages, as with a
+full queue.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Partial partitions: which links are cut, so that each server is still reached from each other one
-through others."""
+"""Partial partitions: links that are cut, while each server still reaches each other one through
+others."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def _all_links(servers: list[int]) -> list[tuple[int, int]]:
 
 
 def is_connected(servers: list[int], cut: Links) -> bool:
-    """Whether each server is reached from each other one, perhaps through others."""
+    """Return whether each server reaches each other one, perhaps through others."""
     return all(are_connected(servers[0], other, servers, cut) for other in servers)
 
 
 def are_connected(one: int, other: int, servers: list[int], cut: Links) -> bool:
-    """Whether each of the two is reached from the other one, perhaps through some of these."""
+    """Return whether the two servers reach each other, perhaps through some of these."""
     forth = _reached(servers, {one}, lambda a, b: (a, b) not in cut)
     back = _reached(servers, {one}, lambda a, b: (b, a) not in cut)
     return other in forth and other in back

@@ -40,21 +40,21 @@ from antiphon.sim.violations import ViolationError
 
 LIVENESS_US = 60_000_000
 OUTSIDE_TIMES = 3
-"""A core that is led over links that lose messages may take so many times as long: a proposal that
-is lost is repeated after pauses that grow to 8 s, and a dozen steps may wait for one another."""
+"""A core that is led over links that lose messages may take this many times as long: a lost
+proposal is repeated after pauses that grow to 8 s, and a dozen steps may wait for one another."""
 
 FOREVER_US = 1 << 60
 EVENTS_MAX = 1_000_000
-"""More than the busiest seeds have until `LIVENESS_US` is over, some 10 000 a second: beyond it,
-messages beget messages."""
+"""Limit of events, more than the busiest seeds have until `LIVENESS_US` is over, some 10 000 a
+second: beyond it, messages cause messages without end."""
 
 CALM_US = 2_000
 """The most time that a message or a sync takes where the faults have stopped: less than the most
 impatient election timeout."""
 
 TOLD_GONE, TOLD_GONE_US = 0.7, 500_000
-"""How likely a server learns that another's process has ended; and within which time: the other
-may be back by then."""
+"""The chance that a server learns that another's process has ended, and the longest time until
+then: the other may be back by then."""
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
     time."""
 
     def __init__(self, plan: Plan, story: list[Event] | None = None) -> None:
-        """`story` collects the events, for people; it costs time."""
+        """`story` collects the events for a report; it costs time."""
         self.plan = plan
         self.seed = plan.seed
         self.now_us = 0
@@ -126,7 +126,7 @@ class World:
         while heap and heap[0][0] <= end_us:
             self.now_us, number, call, args = pop(heap)
             self.events += 1
-            # Integers hash alike in every process, whatever PYTHONHASHSEED is.
+            # Integers have the same hash in every process, with any PYTHONHASHSEED.
             self.trace_hash = hash((self.trace_hash, self.now_us, number))
             call(*args)
             if self.events > self.events_max:
@@ -163,7 +163,7 @@ class World:
         replica = server.node.replica
         self._check_damage(server, recovered.damage)
         self.replicas[replica.id] = replica
-        # Opening a journal syncs whatever it found.
+        # Opening a journal syncs all that it found.
         newest = max(name for name in server.disk.names() if name.endswith(".log"))
         self.held[replica.id] = Held(recovered.base_index, _epochs(recovered), newest)
         server.disk.on_durable = self.held[replica.id].durable
@@ -206,13 +206,13 @@ class World:
                 )
 
     def may_lose(self, server: SimServer) -> bool:
-        """Whether the failure model admits that this server's memory goes: in no membership that
-        anybody holds may the voters with intact memory fall below a majority."""
+        """Return whether the failure model admits the loss of this server's memory: in no
+        membership of any server may the voters with intact memory fall below a majority."""
         if not hasattr(server, "node"):
             return True
         founding = server.node.replica.stored == 0 and server.number in self.plan.listed
         if founding and self.founding_deaths >= (len(self.plan.listed) - 1) // 2:
-            return False  # it may be named by a founding that is on its way
+            return False  # a founding that is on its way may name it
         lost = self.lost | {server.id}
         for replica in self.replicas.values():
             if replica.id in self.lost:
@@ -395,13 +395,13 @@ class World:
     # -- The whole run -------------------------------------------------------------------------
 
     def live(self) -> bool:
-        """Return whether all work is done, and all of it is everywhere in the core."""
+        """Return whether all work is done, and all servers of the core have all of it."""
         assert self.core is not None
         return all(client.finished for client in self.clients) and self.servers_are_level()
 
     def is_led_over_lossy_links(self) -> bool:
-        """Whether the leader is outside of the core, and messages to it and from it are still
-        lost."""
+        """Return whether the leader is outside of the core, and links to and from it still lose
+        messages."""
         assert self.core is not None
         leader = self.leader()
         return leader is not None and leader.number not in self.core and self.plan.loss > 0
@@ -443,7 +443,7 @@ class World:
         return max((s.node.replica.epoch for s in self.servers.values() if s.alive), default=0)
 
     def needs(self, server: SimServer, position: int) -> bool:
-        """Whether this message, which is live at this server, must be there, too."""
+        """Return whether this server must keep this message, which is live there."""
         return True
 
     def why_not_live(self) -> str:

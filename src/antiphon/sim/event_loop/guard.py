@@ -1,20 +1,20 @@
 """While `guarded()` is in force, code of this thread cannot leave the simulation unnoticed.
 
-Whatever blocks, writes to files, or brings threads, processes or the network into play, raises
-`NotSimulated` with a sentence that says what was called, why it is refused, and what to do instead.
-Clocks, chance, the environment, the process and hashes of text are refused as well where all
-replicas must decide alike (`deterministic=True`). Elsewhere clocks and chance are simulated: the
-clock is the simulation's, and chance comes from its seed. Log records always carry simulated time,
-for nobody decides by them.
+A call that blocks, writes to files, or uses threads, processes or the network raises
+`NotSimulated`, with a sentence that names the call, the reason, and an alternative. Clocks, chance,
+the environment, the process and hashes of text are refused as well where all replicas must decide
+alike (`deterministic=True`). Elsewhere clocks and chance are simulated: the clock is the
+simulation's, and chance comes from its seed. Log records always carry simulated time, for no code
+decides by them.
 
 Stand-ins take the places of the functions while any thread has a guard. In a thread without one
-they call what they stand in for; so does a reference that was taken before. That is why the
-modules of the guarded code are named: what they imported (`from time import time`) is replaced in
-them too, and so is `datetime`, whose clock cannot be reached in another way.
+they call the original; a reference that was taken before is the original itself. That is why the
+caller names the modules of the guarded code: functions that they imported (`from time import time`)
+are replaced in them too, and so is `datetime`, whose clock cannot be replaced in another way.
 
-Not seen are: references kept elsewhere (defaults of arguments, attributes), extension modules,
-files that are read, locks that block, the order of sets of strings, and `id()`. What differs
-between processes by any of these is found by `sim/services/elsewhere.py`.
+The guard does not notice references kept elsewhere (defaults of arguments, attributes), extension
+modules, files that are read, locks that block, the order of sets of strings, and `id()`.
+`sim/services/elsewhere.py` finds differences between processes that come from them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def guarded(
     deterministic: bool = True,
     modules: Iterable[ModuleType] = (),
 ) -> Iterator[Guard]:
-    """Guard this thread. `now` (seconds since the simulation began) and `random` are where clocks
-    and chance come from if they are simulated; a guard inside another one takes over what it is
-    not given. To enter one is cheap if there is one already, in whatever thread."""
+    """Guard this thread for a `with` block. `now` (seconds since the simulation began) and `random`
+    are the sources of clocks and chance if they are simulated; a guard inside another one takes
+    over the sources that it is not given. Entering one is cheap if any thread has one already."""
     before = here.guard
     outer = before or Guard(lambda: 0.0, Random(0), deterministic, [])
     modules = tuple(modules)
@@ -68,7 +68,7 @@ class _Patches:
         self._lock = threading.Lock()
         self._guards = 0
         self._before: list[tuple[Any, str, Any]] = []
-        self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id -> what has it, its stand-in
+        self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id -> the original, its stand-in
 
     def acquire(self) -> None:
         with self._lock:

@@ -1,24 +1,24 @@
 """An asyncio event loop in simulated time: one thread, no waiting, and one seed decides all.
 
-Time stands still while anything is ready, and jumps to the next timer when nothing is. What asyncio
-promises about order holds: `call_soon` is first come, first served, and timers run by their times.
-What it leaves open is drawn: which of several timers that are due at the same instant comes first.
-Tasks and futures have the same places in sets in every run, so that `asyncio.wait`, `TaskGroup`
-and the like go through them in the same order.
+Time stands still while any callback is ready, and jumps to the next timer when none is. Asyncio's
+promises about order hold: `call_soon` is first come, first served, and timers run by their times.
+The order that it leaves open is drawn: that of several timers that are due at the same instant.
+Tasks and futures have the same places in sets in every run, so that `asyncio.wait`, `TaskGroup` and
+the like go through them in the same order.
 
 A loop drives itself (`run_until_complete`, `asyncio.Runner(loop_factory=...)`), or a simulator with
-a clock of its own does: `advance` sets the loop's time, `run_ready` runs whatever is ready then,
-`next_timer` says when to come back. A loop can run inside a callback of another one.
+a clock of its own does: `advance` sets the loop's time, `run_ready` runs all ready callbacks,
+`next_timer` returns when to come back. A loop can run inside a callback of another one.
 
-A simulated process has a loop of its own, and crashes by `abandon()`: from then on nothing of it
-runs, no `finally` and no `async with`, and nothing is said about it. Python would run such clean-up
-code when it collects the coroutines; so they are kept until `close()`, to be called when nobody
-looks at the run any more.
+A simulated process has a loop of its own, and crashes by `abandon()`: from then on none of its code
+runs, no `finally` and no `async with`, and without a warning. Python would run such clean-up code
+when it collects the coroutines; so they are kept until `close()`, which the simulator calls after
+the run was judged.
 
-Errors come out where the loop is run: of callbacks at once; of tasks whose results nobody asked for
-in `close()`, since until then somebody may. If everybody waits for everybody, or somebody spins and
-no time passes, `StuckError` says who waits for what. What cannot be simulated raises `NotSimulated`
-(`refused_calls.py`).
+The caller that runs the loop gets all errors: those of callbacks at once; those of tasks whose
+results no code has asked for in `close()`, since until then some may. In a deadlock, or if code
+spins and no time passes, `StuckError` lists all tasks with what they wait for. Calls that cannot be
+simulated raise `NotSimulated` (`refused_calls.py`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from antiphon.sim.event_loop.refused_calls import RefusingLoop
 Args = TypeVarTuple("Args")
 
 CALLBACKS_MAX = 1_000_000
-"""How many may run at one instant: beyond it, somebody spins."""
+"""Limit of the callbacks at one instant: beyond it, some code spins."""
 
 CANCELS_MAX = 100
 """With this many, or half the number of timers if that is more, cancelled timers are dropped."""
 
 CLOSES_MAX = 100
-"""How often a coroutine may go on waiting although it is closed, before it is left alone."""
+"""Attempts to close a coroutine that goes on waiting, before it is left alone."""
 
 
 class StuckError(RuntimeError):
@@ -61,7 +61,7 @@ class _Task(asyncio.Task[Any]):
     def __init__(self, coro: Any, number: int, **kwargs: Any) -> None:
         self._number = number  # first, for asyncio puts the task into a set
         super().__init__(coro, **kwargs)
-        self._log_destroy_pending = False  # a crash leaves tasks behind
+        self._log_destroy_pending = False  # a crash leaves tasks behind, without a warning
 
     def __hash__(self) -> int:
         return self._number
@@ -77,21 +77,23 @@ class _Future(asyncio.Future[Any]):
 
 
 class SimulatedLoop(RefusingLoop):
-    """An event loop in simulated time: it runs what is due, and what asyncio leaves open is decided
-    by a seed. What needs threads, processes or the network is refused."""
+    """An event loop in simulated time: it runs callbacks that are due, and draws the order that
+    asyncio leaves open from a seed. It refuses calls that need threads, processes or the
+    network."""
 
     def __init__(self, random: Random, start: float = 0.0) -> None:
-        """`random` decides what asyncio leaves open; `start`: the simulated time, in seconds."""
+        """`random` decides the order that asyncio leaves open; `start`: the simulated time, in
+        seconds."""
         self._random = random
         self._now = start
         self._thread = threading.get_ident()
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._cancels = 0  # of timers, since they were looked through
+        self._cancels = 0  # of timers, since cancelled ones were dropped
         self._numbers = 0
         self._callbacks = 0  # that ran at this instant
-        # Strong references: a task that only its own future refers to would be gone whenever the
-        # garbage collector comes by.
+        # Strong references: the garbage collector could take a task that only its own future refers
+        # to at any time.
         self._tasks: list[asyncio.Task[Any]] = []
         self._tasks_made = 0
         self._tasks_worth_a_look = 64
@@ -114,7 +116,7 @@ class SimulatedLoop(RefusingLoop):
     # -- Driven from outside -------------------------------------------------------------------
 
     def run_ready(self) -> None:
-        """Run what is ready now, and what becomes ready by that, until nothing is."""
+        """Run the ready callbacks, and those that they make ready, until none is."""
         with self._running():
             while self.has_ready():
                 self._run_batch()
@@ -126,13 +128,14 @@ class SimulatedLoop(RefusingLoop):
         return when is not None and when <= self._now
 
     def next_timer(self) -> float | None:
-        """The time at which the next timer is due; callers that count in whole units round up."""
+        """Return the time at which the next timer is due; callers that count in whole units round
+        up."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def advance(self, to: float) -> None:
-        """It is so late now. Timers that were due before run late, but in their order."""
+        """Set the time. Timers that were due before run late, but in their order."""
         if to < self._now:
             raise ValueError(f"time does not go back: from {self._now} s to {to} s")
         if to > self._now:
@@ -140,15 +143,15 @@ class SimulatedLoop(RefusingLoop):
             self._callbacks = 0
 
     def abandon(self) -> None:
-        """The process of this loop crashes. Called from inside, the running callback still goes on
-        to its next `await`."""
+        """Crash the process of this loop. Called from inside, the running callback still goes on to
+        its next `await`."""
         if self._abandoned:
             return
         self._abandoned = True
         self._failures.clear()
         for task in self._pending():
             _close_unless_begun(task.get_coro())
-        # Kept like the tasks: they may be the last that refer to something with clean-up code.
+        # Kept like the tasks: they may be the last references to objects with clean-up code.
         self._remains = [self._ready, self._timers]
         self._ready, self._timers = deque(), []
         _crashed.add(self)
@@ -177,7 +180,7 @@ class SimulatedLoop(RefusingLoop):
             self.run_forever()
         except BaseException:
             if is_new and future.done() and not future.cancelled():
-                future.exception()  # nobody else can ask for it
+                future.exception()  # no other code can ask for it
             raise
         finally:
             future.remove_done_callback(self._stop_after)
@@ -198,7 +201,8 @@ class SimulatedLoop(RefusingLoop):
         return self._closed
 
     def close(self) -> None:
-        """Throw away what is left, quietly. An error that nobody has seen yet is raised."""
+        """Throw away all that is left, without warnings. Raise an error that no code has asked for
+        yet."""
         if self._is_running:
             raise RuntimeError("a loop that runs cannot be closed")
         if self._closed:
@@ -224,7 +228,8 @@ class SimulatedLoop(RefusingLoop):
         self.advance(max(when, self._now))
 
     def _run_batch(self) -> None:
-        """Run what is ready now, but not what it makes ready: as every asyncio loop does it."""
+        """Run the ready callbacks, but not those that they make ready, as every asyncio loop
+        does."""
         self._ready.extend(self._due())
         for _ in range(len(self._ready)):
             if not self._ready:
@@ -247,7 +252,7 @@ class SimulatedLoop(RefusingLoop):
             together = []
             while self.next_timer() == when:
                 together.append(heapq.heappop(self._timers)[2])
-            # Only where there is something to decide: other draws stay as they were.
+            # Only where there is a choice: other draws stay as they were.
             if len(together) > 1:
                 self._random.shuffle(together)
             yield from together
@@ -325,7 +330,7 @@ class SimulatedLoop(RefusingLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """Handles tell their loop; those that have run already, too."""
+        """Take note of a cancelled timer; handles report this even if they have run already."""
         self._cancels += 1
         if self._cancels > max(CANCELS_MAX, len(self._timers) // 2):
             self._cancels = 0
@@ -400,7 +405,7 @@ class SimulatedLoop(RefusingLoop):
                 self.call_exception_handler({"message": message, "exception": result})
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """There is none."""
+        """Do nothing: there is no executor."""
 
     # -- Errors --------------------------------------------------------------------------------
 
@@ -411,7 +416,7 @@ class SimulatedLoop(RefusingLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Whoever runs the loop gets the error."""
+        """Keep the error for the caller that runs the loop."""
         self._failures.append(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -445,7 +450,8 @@ async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 def _is_unseen(task: Any) -> bool:
-    """Whether it failed, and nobody asked for its result: what asyncio itself logs by."""
+    """Return whether a task failed, and no code asked for its result: then asyncio logs the
+    error."""
     return task.done() and getattr(task, "_log_traceback", False)
 
 
@@ -466,17 +472,18 @@ def _raise(failure: dict[str, Any]) -> NoReturn:
 # -- Crashed processes -----------------------------------------------------------------------------
 
 _crashed: set[SimulatedLoop] = set()
-"""Those that are not closed yet: what is left of them must not be collected."""
+"""Coroutines that are not closed yet: Python must not collect them."""
 
 
 def _close_unless_begun(coroutine: Any) -> None:
-    """One that never ran has no clean-up to do; but collecting it would cause a warning."""
+    """Close a coroutine that never ran: it has no clean-up to do, but collecting it would cause a
+    warning."""
     if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == "CORO_CREATED":
         coroutine.close()
 
 
 def _close_quietly(coroutine: Any) -> None:
-    """Its clean-up may fail; and it may wait as often as it likes, for nothing: then it goes on
+    """Close a coroutine, ignoring errors of its clean-up. If that waits, end the wait, and go on
     with the clean-up further out."""
     for _ in range(CLOSES_MAX):
         try:
@@ -487,8 +494,8 @@ def _close_quietly(coroutine: Any) -> None:
         except BaseException:
             if getattr(coroutine, "cr_frame", None) is None:
                 return
-    # It catches whatever comes, forever; so it is never collected, not even when Python ends.
-    import ctypes  # not every Python has it, and hardly anybody needs it
+    # It catches every error, forever; so it is never collected, not even when Python ends.
+    import ctypes  # not every Python has it, and few runs need it
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 

@@ -1,7 +1,7 @@
 """Refusals of calls that a simulation cannot control: their words, and the guard in force in each
 thread.
 
-The sentence of an error says what was called, why that is refused, and what to do instead.
+The sentence of an error names the call, the reason why it is refused, and an alternative.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HASHES = (
 
 
 class NotSimulated(RuntimeError):  # noqa: N818  (its sentence goes on: "... is not simulated")
-    """Something was called that a simulation cannot control."""
+    """Code made a call that a simulation cannot control."""
 
 
 class Guard:

@@ -43,7 +43,7 @@ from antiphon.sim.event_loop.refusal import (
 
 
 class Call(NamedTuple):
-    """A call of a function that has a stand-in: which, and what the original is."""
+    """A call of a function that has a stand-in, with the original."""
 
     guard: Guard
     called: str
@@ -51,7 +51,7 @@ class Call(NamedTuple):
 
 
 Act = Callable[..., Any]
-"""Gets a `Call` and its arguments."""
+"""A stand-in: a function of a `Call` and its arguments."""
 
 
 def stand_in_for(called: str, original: Callable[..., Any], act: Act) -> Callable[..., Any]:
@@ -104,14 +104,14 @@ def caller() -> FrameType | None:
 
 
 def is_logging() -> bool:
-    """Whether the logging package is the one that called the stand-in."""
+    """Return whether the logging package called the stand-in."""
     frame = caller()
     name = "" if frame is None else str(frame.f_globals.get("__name__"))
     return name.split(".")[0] == "logging"
 
 
 def _calendar(call: Call, seconds: float | None = None) -> Any:
-    """Read the clock only if no time is given."""
+    """Convert a time; read the clock, refused or simulated, only if it is not given."""
     if seconds is None:
         _check_clock(call.guard, call.called)
         seconds = call.guard.clock_s()
@@ -119,7 +119,7 @@ def _calendar(call: Call, seconds: float | None = None) -> Any:
 
 
 def _written_time(call: Call, *args: Any) -> Any:
-    """The same, for functions that want the time as a tuple, after the format if they have one."""
+    """Do the same for functions that take the time as a tuple, after a format if they have one."""
     told = 2 if call.called == "time.strftime" else 1
     if len(args) < told:
         _check_clock(call.guard, call.called)
@@ -158,7 +158,7 @@ _as_before = _draw(lambda call, *args, **kw: call.original(*args, **kw))
 
 
 def _seed(call: Call, self: Random, a: Any = None, *args: Any, **kwargs: Any) -> None:
-    """A generator without a seed would take one from the system."""
+    """Refuse a generator without a seed, which would take one from the system."""
     if a is None:
         if call.guard.deterministic:
             raise refusal("a random.Random without a seed", CHANCE)
@@ -167,14 +167,14 @@ def _seed(call: Call, self: Random, a: Any = None, *args: Any, **kwargs: Any) ->
 
 
 def _reduce(call: Call, self: Random) -> Any:
-    """Copies and pickles begin without a seed, and get their state after that."""
+    """Let copies and pickles begin without a seed: they get their state after that."""
     if type(self) is Random:
         return Random, (0,), self.getstate()
     return call.original(self)
 
 
 def _as_completed(call: Call, awaitables: Iterable[Any], **kwargs: Any) -> Any:
-    """Starts coroutines in the order given; asyncio does so in the order of their addresses."""
+    """Start coroutines in the order given; asyncio does so in the order of their addresses."""
     return call.original([asyncio.ensure_future(each) for each in awaitables], **kwargs)
 
 
@@ -182,7 +182,7 @@ def _as_completed(call: Call, awaitables: Iterable[Any], **kwargs: Any) -> Any:
 
 
 class _Lookalike(type):
-    """Stands in for the class that it is derived from: whose instances count as its own."""
+    """The metaclass of a stand-in for a class: instances of that class count as its own."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, cls.__mro__[1])
@@ -229,7 +229,7 @@ class _Datetime(datetime.datetime, metaclass=_Lookalike):
 
 
 def _simulated_datetime(called: str, tz: datetime.tzinfo | None = None) -> datetime.datetime | None:
-    """None in a thread without a guard."""
+    """Return the simulated time; None in a thread without a guard."""
     if here.guard is None:
         return None
     _check_clock(here.guard, called)
@@ -255,7 +255,7 @@ IN_MODULES_ONLY: list[tuple[Any, Any]] = [
 
 
 def acts() -> Iterator[tuple[Any, str, Act]]:
-    """(whose attribute, its name, what the stand-in does); not every system has all of them."""
+    """Yield (owner of the attribute, its name, its stand-in); not every system has all of them."""
     yield time, "sleep", _refuse(SLEEP)
     yield builtins, "input", _refuse(INPUT)
     yield threading.Thread, "start", _refuse(THREADS)
@@ -291,7 +291,7 @@ def _clocks() -> Iterator[tuple[Any, str, Act]]:
 
 
 _SHARED_GENERATOR: object = getattr(random.random, "__self__", None)
-"""Whose methods the functions of the module `random` are."""
+"""The generator whose methods are the functions of the module `random`."""
 
 
 def _chances() -> Iterator[tuple[Any, str, Act]]:

@@ -1,8 +1,8 @@
-"""Stand-ins for the functions that look at the machine around a replica, or change it: the
-environment, the process, files, and hashes of text, which differ between processes.
+"""Stand-ins for the functions that read or change the machine around a replica: the environment,
+the process, files, and hashes of text, which differ between processes.
 
-`acts` lists the functions, as in `stand_ins.py`. Imports and the logging package may go on: what
-they read or write is nothing that a service decides by.
+`acts` lists the functions, as in `stand_ins.py`. Imports and the logging package are exempt:
+services do not decide by what they read or write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SIMULATION = "antiphon.sim."
 
 
 def acts() -> Iterator[tuple[Any, str, Act]]:
-    """(whose attribute, its name, what the stand-in does); not every system has all of them."""
+    """Yield (owner of the attribute, its name, its stand-in); not every system has all of them."""
     yield builtins, "hash", _hash
     for name in ("__getitem__", "__setitem__", "__delitem__", "__iter__", "__len__", "__repr__"):
         yield os._Environ, name, _deciding("os.environ", ENVIRONMENT)
@@ -98,7 +98,7 @@ def _always(called: str, why: str) -> Act:
 
 
 def _deciding(called: str, why: str) -> Act:
-    """Refused where all replicas must decide alike."""
+    """Return a stand-in that refuses the call where all replicas must decide alike."""
     return _unless_exempt(called, why, lambda call: call.guard.deterministic)
 
 
@@ -112,8 +112,8 @@ def _unless_exempt(called: str, why: str, applies: Callable[[Call], bool]) -> Ac
 
 
 def _is_exempt() -> bool:
-    """Whether the logging package asks, or asyncio's runner (which has Ctrl-C end it), or code of
-    the user's has something imported."""
+    """Return whether the call comes from the logging package, from asyncio's runner (for Ctrl-C),
+    or from an import of the user's code."""
     if is_logging():
         return True
     frame = caller()
@@ -122,7 +122,7 @@ def _is_exempt() -> bool:
         if name in {"importlib._bootstrap", "asyncio.runners"}:
             return True
         if name.startswith(_SIMULATION):
-            return False  # what is further out is the test, which may be imported itself
+            return False  # frames further out are of the test, which may be imported itself
         frame = frame.f_back
     return False
 
@@ -160,8 +160,8 @@ def _refuse_to_write(called: str, file: Any) -> None:
 
 
 def _hash(call: Call, value: Any) -> int:
-    """Asked for by the user's code itself: what a `__hash__` asks for serves dicts and sets, and
-    other packages know what they do."""
+    """Refuse hashes of text that the user's code itself computes; those in a `__hash__` serve dicts
+    and sets, and other packages are trusted."""
     if call.guard.deterministic and _has_text(value):
         frame = caller()
         name = None if frame is None else frame.f_globals.get("__name__")
@@ -175,7 +175,7 @@ def _function(frame: Any) -> str:
 
 
 def _has_text(value: Any) -> bool:
-    """Whether its hash is another one in each process."""
+    """Return whether its hash differs in each process."""
     if isinstance(value, tuple | frozenset):
         return any(_has_text(each) for each in value)
     return isinstance(value, str | bytes | memoryview | datetime.date | datetime.time | Enum)

@@ -26,7 +26,7 @@ def _what(task: asyncio.Task[Any]) -> str:
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:
-    """From the task's coroutine inwards, each awaiting the next."""
+    """Yield the frames from the task's coroutine inwards, each awaiting the next."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is None:

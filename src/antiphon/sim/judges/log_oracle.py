@@ -1,7 +1,7 @@
-"""The oracle of a simulated cluster: the rules that hold at every step, whatever breaks.
+"""The oracle of a simulated cluster: the rules that hold at every step, under all faults.
 
-It sees everything at once, which no server does: all deliveries of all servers, dead ones too, and
-what is really on the simulated disks. Each check explains what it found.
+It knows all at once, which no server does: the deliveries of all servers, dead ones too, and the
+true contents of the simulated disks. Each check explains its finding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Held:
     """The entries that one incarnation's disk really holds."""
 
     def __init__(self, base: int, epochs: dict[int, int], since: str) -> None:
-        """`since`: the segment in which the disk goes on; earlier ones bring nothing new."""
+        """`since`: the segment in which the disk goes on; earlier ones have no new entries."""
         self.base = base
         self._since = since
         self._epochs = epochs
@@ -47,7 +47,7 @@ class Held:
         return index <= self.base or self._epochs.get(index) == epoch
 
     def durable(self, name: str, data: bytearray) -> None:
-        """Bytes of a segment have become durable: read the batches that are whole now."""
+        """Read the batches that are whole now, for bytes of a segment have become durable."""
         if name < self._since:
             return
         at = self._parsed.get(name, f.SEGMENT_SIZE)
@@ -73,8 +73,8 @@ class Held:
 
 
 class Oracle:
-    """Judges what servers deliver and answer against everything that was seen before, on all of
-    them. Raise `ViolationError` at the step that breaks a promise."""
+    """Judges deliveries and answers of servers against all earlier ones of all servers. Raise
+    `ViolationError` at the step that breaks a promise."""
 
     def __init__(self) -> None:
         self.committed: list[Committed] = []
@@ -133,7 +133,7 @@ class Oracle:
     def _new_entry(
         self, server: SimServer, entry: Entry, holds: Callable[[ReplicaId, Entry], bool]
     ) -> None:
-        # By which it was counted: a step that commits does not change the members after that.
+        # The membership by which it was counted: a step that commits does not change it afterwards.
         voters = server.node.replica.memberships.current.voters
         having = [voter for voter in voters if holds(voter, entry)]
         if len(having) < majority(voters):
@@ -188,7 +188,7 @@ class Oracle:
             )
 
     def nothing_lost(self, server: SimServer, needed: Callable[[int], bool]) -> None:
-        """At the end, at a server that is up to date. What nobody needs may be gone."""
+        """Check, at the end, that a server that is up to date has all needed messages."""
         for session, sequence in self.acknowledged.items():
             if server.machine.last_sequence(session) < sequence:
                 raise ViolationError(

@@ -1,19 +1,19 @@
-"""The rules that hold for the programs that use a simulated cluster, whatever breaks.
+"""The rules that hold for the programs that use a simulated cluster, under all faults.
 
-The ledger sees what the state machines accept, refuse and end, and every message that reaches an
-application. A message is known by its body, which is unique. Checked, and each check has a history
-in `tests/sim/judges/test_message_ledger.py` that fails it:
+The ledger gets all that the state machines accept, refuse and end, and every message that reaches
+an application. A message is known by its body, which is unique. It checks the following rules, each
+with a history in `tests/sim/judges/test_message_ledger.py` that breaks it:
 
-- *Sending.* What was answered is accepted, what was refused never is; nothing is accepted twice;
-  a session's messages are accepted in its order, and without a gap if they are persistent. What is
-  delayed is not visible before its time, and is then. Transactions are judged by
-  `sim/judges/transactions.py`.
-- *Receiving.* A subscription gets everything that matches and that its selector wants, in order,
-  nothing else, and nothing twice unless it is flagged; only what may have been seen is flagged;
-  what is known to be acknowledged never comes again; a message of a queue is with one consumer at a
-  time, and those of one priority come in order; nobody has more than its window. At the end,
-  everything that has not expired was acknowledged by somebody. How messages are divided is judged
-  by `queue_assignments.py`.
+- *Sending.* A message that was answered is accepted, one that was refused never is; none is
+  accepted twice; a session's messages are accepted in its order, and without a gap if they are
+  persistent. A delayed message is not visible before its time, and is then. Transactions are judged
+  by `sim/judges/transactions.py`.
+- *Receiving.* A subscription gets all messages that match its pattern and selector, in order, no
+  others, and none twice unless it is flagged; only messages that may have been seen are flagged;
+  one that is known to be acknowledged never comes again; a message of a queue is with one consumer
+  at a time, and those of one priority come in order; no consumer has more than its window. At the
+  end, all messages that have not expired were acknowledged. `queue_assignments.py` judges how
+  messages are divided.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FAST = 1.25
 
 
 SELECTOR = "JMSTimestamp - JMSTimestamp / 3 * 3 <> 0"
-"""The selector of consumers of topics that do not want everything."""
+"""The selector of those consumers of topics that have one."""
 
 
 def selected(timestamp: int) -> bool:
@@ -51,8 +51,8 @@ def selected(timestamp: int) -> bool:
 
 
 class Reading:
-    """A queue, a subscription that is shared or durable, or one life of one that is neither,
-    through all consumers."""
+    """The deliveries of a queue, of a shared or durable subscription, or of one life of another
+    subscription, through all consumers."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Reading:
     ) -> None:
         self.name = name
         self.floor = floor  # what came before is not for it
-        self.begun = 0  # of a shared subscription: what came after this is certainly for it
+        self.begun = 0  # of a shared subscription: messages after this are certainly for it
         self.queue = queue  # its messages are divided among the consumers
         self.seen: set[int] = set()  # positions that reached an application
         self._done: set[int] = set()  # that an application acknowledged
         self._confirmed: set[int] = set()  # acknowledged, and the client knows that
-        # -> the last position it was handed; of a queue, of each priority
+        # -> the last position that it got; of a queue, of each priority
         self._handed: dict[tuple[Reader, int], int] = {}
-        self._held: dict[int, Reader] = {}  # of a queue: who has the message
+        self._held: dict[int, Reader] = {}  # of a queue: the message -> its consumer
         self._given_up = ledger.given_up[name]
         self._buried = ledger.buried[name]
         self._ledger = ledger
@@ -80,7 +80,8 @@ class Reading:
         self._selects = selects
 
     def expected(self, after: int, before: int) -> list[int]:
-        """Positions that are for this reading, between these two, and have not expired."""
+        """Return the positions that are for this reading, between these two, and have not
+        expired."""
         positions = self._ledger.positions
         low = bisect_right(positions, max(after, self.floor))
         found = []
@@ -98,7 +99,7 @@ class Reading:
         return not self._selects or selected(self._ledger.times[position])
 
     def missing(self, after: int = 0) -> list[int]:
-        """Return the messages that nobody has seen, or nobody acknowledged."""
+        """Return the messages that no application has seen, or acknowledged."""
         over = self._done | self._buried
         return [p for p in self.expected(after, 1 << 62) if p not in over]
 
@@ -108,10 +109,10 @@ class Reading:
         return not self.queue and any(p not in self._given_up for p in left)
 
     def delivered(self, reader: Reader, position: int, deliveries: int, body: bytes) -> None:
-        """An application was handed this message."""
+        """Judge a message that an application gets."""
         self._is_for_it(position, body)
         if reader[0] in self._ledger.robbed:
-            self.seen.add(position)  # others have it by now, and may be done with it
+            self.seen.add(position)  # others have it by now, and may have acknowledged it
             return
         self._is_flagged_rightly(position, deliveries)
         if self.queue:
@@ -155,19 +156,20 @@ class Reading:
             raise ViolationError(f"{self.name} got {position} after {last}")
 
     def failed(self, position: int) -> None:
-        """An application could not handle it, and lets go of it."""
+        """Note that an application could not handle a message, and gives it back."""
         self._held.pop(position, None)
 
     def done(self, position: int) -> None:
-        """An application acknowledges; its word may be lost with its session."""
+        """Note that an application acknowledges, which may be lost with its session."""
         self._done.add(position)
 
     def forget_acknowledgements(self) -> None:
-        """The server that had them is gone for good."""
+        """Forget acknowledgements that only a server knew that is gone for good."""
         self._confirmed.clear()
 
     def acknowledged(self, first: int, last: int) -> None:
-        """It is certain now. From 0: all that the consumer was handed up to `last`."""
+        """Note acknowledgements that are certain now. `first` 0: all messages that the consumer got
+        up to `last`."""
         self._confirmed.update(p for p in self.seen if max(first, 1) <= p <= last)
 
 
@@ -180,7 +182,8 @@ class DeadLetters(Reading):
         self._put: set[int] = set()
 
     def put(self, position: int) -> None:
-        """Perhaps once more, for another subscription, when the one before is done with."""
+        """Add a dead letter; perhaps once more, for another subscription, when the earlier one is
+        acknowledged."""
         self._put.add(position)
         self._held.pop(position, None)
         self.seen.discard(position)
@@ -200,8 +203,8 @@ class DeadLetters(Reading):
 
 
 class Ledger:
-    """All that programs sent, received and acknowledged, beside what the state machines said. Raise
-    `ViolationError` at the step that breaks a promise."""
+    """All messages that programs sent, received and acknowledged, compared with the reports of the
+    state machines. Raise `ViolationError` at the step that breaks a promise."""
 
     def __init__(self, clock_us: Callable[[], int] = lambda: 0) -> None:
         self.given_up: dict[str, set[int]] = defaultdict(set)  # by servers; by reading
@@ -217,17 +220,18 @@ class Ledger:
         self.views: dict[int, int] = {}  # of groups: the view that a message was ordered in
         self.readings: dict[str, Reading] = {DEAD_LETTERS: self.dead_letters}
         self.doubtful: set[str] = set()
-        """Readings with a consumer whose session was lost: anything may have been seen."""
+        """Readings with a consumer whose session was lost: it may have seen any message."""
 
         self.came_back: set[str] = set()
-        """Queues with a consumer that left: what it had goes to others, whatever they had."""
+        """Queues with a consumer that left: its messages go to others, behind later ones that these
+        had."""
 
         self.forgotten: set[int] = set()
         """Sessions whose server is gone, with acknowledgements that it alone knew of."""
 
         self.robbed: set[int] = set()
         """Sessions that ended before their time, because another one took their client id: while
-        they have no connection they go on with what they have, and cannot know."""
+        they have no connection they go on with the messages that they have, and cannot know."""
 
         self.deliveries = 0
         self._clock_us = clock_us
@@ -247,12 +251,13 @@ class Ledger:
     # -- Time ----------------------------------------------------------------------------------
 
     def applied(self, stamp: int) -> None:
-        """The next entry was, for the first time."""
+        """Note that a server was the first to apply the next entry."""
         self._stamp = stamp
         self._latest, self._latest_us = max(stamp, self._at_latest()), self._clock_us()
 
     def _at_latest(self) -> float:
-        """Servers and clients know how much time has passed since an entry, by their own clocks."""
+        """Return the latest stamp that it can be now: servers and clients measure the time since an
+        entry by their own clocks."""
         return self._latest + (self._clock_us() - self._latest_us) * FAST / 1000
 
     def may_have_expired(self, position: int) -> bool:
@@ -260,7 +265,7 @@ class Ledger:
         return expires > 0 and expires <= self._at_latest()
 
     def sent(self, first: int, count: int, stamp: int) -> None:
-        """A server with this stamp sends these messages to a consumer."""
+        """Judge messages that a server with this stamp sends to a consumer."""
         for position in range(first, first + count):
             if 0 < (expires := self.traits(position).expires) <= stamp:
                 raise ViolationError(f"{position} is sent at {stamp}, and has expired at {expires}")
@@ -271,7 +276,7 @@ class Ledger:
     # -- Sending -------------------------------------------------------------------------------
 
     def accepted(self, one: Accepted, payload: bytes) -> None:
-        """The state machine took a pack."""
+        """Judge a pack that the state machine accepts."""
         columns = Columns(payload)
         flags = columns.header.flags
         if not one.source:
@@ -295,14 +300,15 @@ class Ledger:
             self.views[one.position + i] = one.view
 
     def parked(self, payload: bytes) -> None:
-        """It took a pack whose messages are delayed, with the present entry."""
+        """Note a pack of delayed messages, which the state machine takes with the present entry."""
         columns = Columns(payload)
         for i in range(columns.count):
             due = self._stamp + decode_extra(columns.extra(i)).delivery_delay
             self._delayed[columns.body(i)] = (due, columns.destination)
 
     def overdue(self) -> list[bytes]:
-        """Delayed messages that nobody got. A temporary destination may be gone by then."""
+        """Return delayed messages that never became visible. A temporary destination may be gone by
+        then."""
         return [
             body
             for body, (_, destination) in self._delayed.items()
@@ -316,14 +322,14 @@ class Ledger:
 
     @property
     def last(self) -> int:
-        """The last position."""
+        """Return the last position."""
         return self.positions[-1] if self.positions else 0
 
     def positions_of(self, destination: str) -> list[int]:
         return [p for p in self.positions if self.destinations[p] == destination]
 
     def not_a_message(self, session: int, producer: int, first: int, last: int) -> None:
-        """Numbers that a session used for something that has no position."""
+        """Note numbers that a session used for messages without a position."""
         self._not_accepted.update((session, producer, n) for n in range(first, last + 1))
 
     def _comes_next(
@@ -347,12 +353,12 @@ class Ledger:
         self._last[sender] = int(number)
 
     def answered(self, body: bytes) -> None:
-        """The sender has the servers' answer that they have it."""
+        """Judge the servers' answer to a sender that they have a message."""
         if body not in self._accepted and body not in self._delayed:
             raise ViolationError(f"{body!r} was acknowledged to its sender, and nobody has it")
 
     def refused(self, body: bytes) -> None:
-        """The sender has the answer that it did not happen, and never will."""
+        """Judge the answer to a sender that a message was not accepted, and never will be."""
         if body in self._accepted:
             raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
         self._refused.add(body)
@@ -360,14 +366,14 @@ class Ledger:
     # -- Receiving -----------------------------------------------------------------------------
 
     def opens(self, reader: Reader, name: str, exclusive: bool = False) -> None:
-        """A program asks for a consumer."""
+        """Note that a program opens a consumer."""
         self._opened[reader] = name
         self.division.opens(reader, name, exclusive)
         # Its session may have ended before the program knew that it was open, and be opened again.
         self._gone.discard(reader[0])
 
     def closes(self, reader: Reader) -> None:
-        """A program asks for its end: what it has not acknowledged goes back."""
+        """Note that a program closes a consumer: messages that it has not acknowledged go back."""
         self._closed.add(reader)
         self.came_back.add(self._opened[reader])
 
@@ -375,22 +381,22 @@ class Ledger:
         return self._opened.get(reader) == name
 
     def gives_up(self, reader: Reader, position: int) -> None:
-        """A server does not send this message, which was delivered too often."""
+        """Note that a server does not send this message, which was delivered too often."""
         self.given_up[self._opened[reader]].add(position)
 
     def buries(self, reader: Reader, position: int, is_new: bool = True) -> None:
-        """The state machine makes a dead letter of a message that this consumer had; or there is
-        one already."""
+        """Note that the state machine makes a dead letter of a message that this consumer had; or
+        there is one already."""
         name = self._opened[reader]
         self.buried[name].add(position)
-        if name != DEAD_LETTERS and is_new:  # otherwise it is just gone
+        if name != DEAD_LETTERS and is_new:  # otherwise the message is just gone
             self.dead_letters.put(position)
 
     def has_let_go(self, reader: Reader) -> bool:
         return reader in self._closed or reader[0] in self._gone
 
     def happened(self, event: ev.Event) -> None:
-        """The state machine tells."""
+        """Take an event of the state machine."""
         if isinstance(event, ev.Answered):
             self.deals.answered(event)
         elif isinstance(event, ev.PackRefused):
@@ -413,8 +419,8 @@ class Ledger:
     def reading(
         self, name: str, pattern: str, floor: int, queue: bool = False, selects: bool = False
     ) -> Reading:
-        """A durable subscription and a queue go on where they were. `selects`: it has the
-        `SELECTOR`."""
+        """Return the reading of this name, new or known: a durable subscription and a queue go on
+        where they were. `selects`: it has the `SELECTOR`."""
         reading = self.readings.get(name)
         if reading is None:
             reading = self.readings[name] = Reading(self, name, pattern, floor, queue, selects)
@@ -422,7 +428,7 @@ class Ledger:
 
 
 class Window:
-    """The messages that one consumer has and has not acknowledged: never more than it asked for."""
+    """The messages that one consumer has and has not acknowledged: never more than its prefetch."""
 
     def __init__(self, prefetch: int) -> None:
         self._prefetch = prefetch

@@ -1,9 +1,10 @@
-"""The messages that somebody may still get, one by one; and that none of them was given up before.
+"""The messages that a consumer may still get, one by one; and a check that none of them was given
+up before.
 
-A journal gets ranges (`State.live`), which may hold messages for nobody. A subscription's range
-leads from its place to the last message for it. There is none while no message for it waits, and
-the journal deletes what nobody else may get; the next message for it brings the range back, over
-what is gone as well. Nothing of that was for it.
+A journal gets ranges (`State.live`), which may have messages that no consumer needs. A
+subscription's range leads from its floor to the last message for it. There is none while no message
+for it waits, and the journal deletes messages that no other consumer may get; the next message for
+it brings the range back, over deleted messages as well, of which none was for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from antiphon.sim.violations import ViolationError
 
 
 def is_needed(broker: Broker, position: int, destination: str) -> bool:
-    """Whether somebody may still get this message, which was sent there."""
+    """Return whether a consumer may still get this message, which was sent there."""
     kept = [*broker.last_values.live(), *(r for q in broker.queues.values() for r in q.live())]
     return any(first <= position <= last for first, last in kept) or any(
         subscription.matches(destination) and _may_get(subscription, position)
@@ -39,7 +40,8 @@ class GivenUp:
         self._spans = Spans()
 
     def applied(self, broker: Broker) -> None:
-        """Right after an entry, in the order of the log. Raise `ViolationError`."""
+        """Judge the state right after an entry; call it for each, in the order of the log. Raise
+        `ViolationError`."""
         live = Spans((first, last, 1) for first, last in broker.live())
         for first, last, _ in live:
             for low, high, _ in self._spans.between(first, last):

@@ -1,8 +1,8 @@
-"""How the messages of queues and shared subscriptions are divided, judged at each assignment.
+"""The division of the messages of queues and shared subscriptions, judged at each assignment.
 
-Nothing that has expired is assigned; while an exclusive consumer is open, nobody else gets
-anything; the messages of a `JMSXGroupID` are otherwise for one consumer as long as it is there, or
-until a message says that it is the last of its group.
+No expired message is assigned; while an exclusive consumer is open, no other one gets messages;
+otherwise the messages of a `JMSXGroupID` are for one consumer as long as it is there, or until a
+message that is marked as the last of its group.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Division:
         """`has_let_go`: whether a consumer is gone, or has to go."""
         self._traits = traits
         self._has_let_go = has_let_go
-        self._names: dict[Reader, str] = {}  # what each consumer gets a part of
-        self._exclusive: dict[str, set[Reader]] = defaultdict(set)  # that asked to be
-        self._entitled: dict[str, set[Reader]] = defaultdict(set)  # and know that they are open
+        self._names: dict[Reader, str] = {}  # consumer -> its queue or subscription
+        self._exclusive: dict[str, set[Reader]] = defaultdict(set)  # consumers that ask for it
+        self._entitled: dict[str, set[Reader]] = defaultdict(set)  # of these, the open ones
         # By name, group, and how many messages have ended the group before
         self._owners: dict[tuple[str, str, int], Reader] = {}
         self._ends: dict[str, list[int]] = defaultdict(list)  # of groups: such messages
@@ -53,7 +53,7 @@ class Division:
         reader = (event.session, event.consumer)
         name = self._names[reader]
         if name == DEAD_LETTERS:
-            return  # nothing about these is special any more
+            return  # dead letters have no special headers any more
         self._may_get_something(name, reader)
         for position in range(event.first, event.last + 1):
             traits = self._traits(position)
@@ -73,7 +73,7 @@ class Division:
         self, name: str, reader: Reader, position: int, group: str, deliveries: int
     ) -> None:
         if self._exclusive[name]:
-            return  # which takes the groups of all others away from them
+            return  # that takes the groups of all others away from them
         ends = self._ends[group]
         if ends and deliveries > 1:
             return  # its group may have ended while it was elsewhere, and even have begun again

@@ -1,7 +1,8 @@
 """Messages of queues that could not be handled, judged at each assignment.
 
-One that failed comes again, to somebody, with the next count: not before its wait is over by the
-log's time, and from then on it is held no longer. A word about an earlier delivery changes nothing.
+A failed message comes again, to any consumer, with the next count: not before its wait is over by
+the log's time, and from then on it is held no longer. A report about an earlier delivery changes
+nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class Failures:
     ) -> None:
         self._name_of = name_of
         self._has_let_go = has_let_go
-        self._with: dict[tuple[str, int], tuple[Reader, int]] = {}  # who has it, which delivery
+        self._with: dict[tuple[str, int], tuple[Reader, int]] = {}  # its consumer, which delivery
         self._failed: dict[tuple[str, int], Failure] = {}
 
     def failed(self, reader: Reader, row: cw.AckRow, stamp: int) -> None:
-        """Its consumer says so, with the entry of this stamp."""
+        """Note a failure that its consumer reports, with the entry of this stamp."""
         name = self._name_of(reader)
         for position in range(row.first, row.last + 1):
             holder, deliveries = self._with.get((name, position), (reader, row.deliveries + 1))
@@ -63,6 +64,6 @@ class Failures:
                 )
 
     def is_held(self, where: str, until: int, stamp: int) -> None:
-        """In the queue of this name something is, after an entry, until this stamp."""
+        """Judge that the queue of this name holds messages, after an entry, until this stamp."""
         if until <= stamp:
             raise ViolationError(f"{where} holds at {stamp} what was to wait until {until}")

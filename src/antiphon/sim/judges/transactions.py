@@ -1,17 +1,17 @@
 """Transactions of simulated programs, judged entry by entry.
 
-A program reports what it sends in a transaction and what it has received, and by which request it
-commits. The state machine answers that request at one entry of the log; at that entry, checked with
-the state right after it:
+A program reports the messages that it sends and has received in a transaction, and the request by
+which it commits. The state machine answers that request at one entry of the log; at that entry,
+checked with the state right after it:
 
-- all that the transaction sent becomes visible, one message directly behind the other, or nothing
-  does, then or ever; nothing becomes visible by anything but a commit;
-- all that it received is acknowledged if it was committed, and not if it was refused: so there is
-  an output for each input that is gone, and none for one that is not;
-- it is refused only if something is wrong with it; with a token that was committed before it is
-  void, and is not otherwise.
+- all messages that the transaction sent become visible, one directly behind the other, or none
+  does, then or ever; without a commit none becomes visible;
+- all messages that it received are acknowledged if it was committed, and not if it was refused: so
+  there is an output for each input that is gone, and none for one that is not;
+- it is refused only for a reason; with a token that was committed before it is void, and never
+  without one.
 
-The outcome of its commit that a program gets is what happened.
+The program gets the true outcome of its commit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from antiphon.sim.violations import ViolationError
 class Input(NamedTuple):
     """A message that a transaction has received."""
 
-    reading: str  # where
+    reading: str  # of its queue or subscription
     position: int
-    is_over: Callable[[], bool]  # whether the servers have no need of it there any more
+    is_over: Callable[[], bool]  # whether the servers do not keep it there any more
 
 
 class Deal:
@@ -45,14 +45,14 @@ class Deal:
         self.token = ""
         self.handles: tuple[str, ...] = ()
         self.risky: dict[bytes, str] = {}  # of these: to a destination that may have ended
-        self.lends = False  # what it has received may have gone to another consumer
-        self.stages = False  # it is not committed: it is left with the servers
+        self.lends = False  # its inputs may have gone to another consumer
+        self.stages = False  # it is staged instead of committed
         self.on_commit: Callable[[], None] = lambda: None
-        self.result: Result | None = None  # what the state machine said
+        self.result: Result | None = None  # the state machine's answer
 
     @property
     def done(self) -> bool:
-        """It was committed."""
+        """Whether it was committed."""
         return self.result is not None and not self.result.code
 
 
@@ -70,9 +70,10 @@ class Deals:
         self._outputs: dict[tuple[str, int], Deal] = {}  # of each input
         self.outcomes: Counter[str] = Counter()
         self.has_ended: Callable[[str], bool] = lambda destination: False
-        """Whether this temporary destination is gone, after the entry that is being judged."""
+        """Returns whether this temporary destination is gone, after the entry that is being
+        judged."""
 
-    # -- What programs do ----------------------------------------------------------------------
+    # -- Reports of programs -------------------------------------------------------------------
 
     def sends(self, deal: Deal, body: bytes, delay: int = 0) -> None:
         deal.bodies.append(body)
@@ -81,21 +82,21 @@ class Deals:
         self._by_body[body] = deal
 
     def asks(self, deal: Deal, session: int, request: int) -> None:
-        """For the end of this transaction, or to stage it."""
+        """Note the request that commits or stages this transaction."""
         self._asked[session, request] = deal
 
     def told(self, deal: Deal, error: JMSError | None, value: int) -> None:
-        """Compare the end of a transaction, as its program learnt it, with what happened."""
+        """Compare the outcome of a transaction that its program got with the true one."""
         result = deal.result
         if error is None and (result is None or result.code or result.value != value):
             raise ViolationError(f"{deal.name} was told {value}, and what happened is {result}")
         if error is not None and error.happened == "no" and deal.done:
             raise ViolationError(f"{deal.name} is committed, and was told {error!r}")
 
-    # -- What the state machine does -----------------------------------------------------------
+    # -- Reports of the state machine ----------------------------------------------------------
 
     def answered(self, event: ev.Answered) -> None:
-        """An answer that comes again is not the one with which it happened."""
+        """Judge the first answer to a transaction's request; repetitions do not count."""
         deal = self._asked.get((event.session, event.result.number))
         if deal is None or deal.result is not None:
             return
@@ -146,7 +147,7 @@ class Deals:
             )
 
     def accepted(self, position: int, body: bytes, stamp: int) -> None:
-        """A message has become visible."""
+        """Judge a message that becomes visible."""
         if (due := self._delayed.pop(body, None)) is not None:
             if stamp < due:
                 raise ViolationError(f"{body!r} is visible at {stamp}, and is delayed to {due}")
@@ -154,7 +155,7 @@ class Deals:
             self._visible.append((position, body))
 
     def applied(self, stamp: int) -> None:
-        """All effects of an entry are known now."""
+        """Judge an entry after all its effects were reported."""
         if not self._visible and not self._due:
             return
         visible, self._visible = self._visible, []
@@ -179,7 +180,7 @@ class Deals:
     # -- The end -------------------------------------------------------------------------------
 
     def hidden(self) -> list[bytes]:
-        """Delayed messages that were committed, and are not visible yet."""
+        """Return delayed messages that were committed, and are not visible yet."""
         return sorted(self._delayed)
 
     @property

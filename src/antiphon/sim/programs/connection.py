@@ -1,8 +1,8 @@
 """A simulated program's connection to the servers: the driver that ships, on simulated links.
 
-What `api/connection.py` is for programs of users: it gives the driver
-(`api/protocol/driver.py: Port`) links, a timer and a clock, and decides nothing. Where an event
-loop calls the driver in a later turn, the program does so before its turn ends (`step`).
+It does the work of `api/connection.py`: it gives the driver (`api/protocol/driver.py: Port`) links,
+a timer and a clock, and decides nothing. Where an event loop calls the driver in a later turn, the
+program does so before its turn ends (`step`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MS = 1000
 
 
 class SimConnection:
-    """One life of a simulated program, as the driver and the links see it. Once it is `dead`,
-    nothing reaches the driver any more."""
+    """The connection of one life of a simulated program. Once it is `dead`, no input reaches the
+    driver any more."""
 
     def __init__(self, program: SimProgram, conversation: Conversation) -> None:
         self.driver = ClientDriver(conversation, OneAtATime(), self)
@@ -37,13 +37,13 @@ class SimConnection:
 
     @property
     def link(self) -> SimLink | None:
-        """The link of the moment."""
+        """The present link."""
         link = self.driver.link
         assert link is None or isinstance(link, SimLink)
         return link
 
     def step(self) -> None:
-        """Send what is to be sent, do what is to be done, until there is nothing."""
+        """Pump the driver until it has no more to do."""
         self.driver.wake()
         while self._pump_asked and not self.dead:
             self._pump_asked = False
@@ -51,7 +51,7 @@ class SimConnection:
                 pass
 
     def die(self, silently: bool) -> None:
-        """The program is gone; `silently`: its server is not told."""
+        """End the program's life; `silently`: its server does not learn of it."""
         self.dead = True
         link = self.link
         if link is not None and silently:
@@ -59,7 +59,7 @@ class SimConnection:
         elif link is not None:
             link.close()
 
-    # -- What links tell -----------------------------------------------------------------------
+    # -- Called by links -----------------------------------------------------------------------
 
     def received(self, link: SimLink, body: bytes) -> None:
         """Take a body that a server sent over this link."""
@@ -68,7 +68,7 @@ class SimConnection:
             self.step()
 
     def link_lost(self, link: SimLink) -> None:
-        """This link has ended."""
+        """Take the end of this link."""
         if not self.dead:
             error = ConnectionError("the connection was lost")
             self.driver.link_ended(link.attempt, error, self._now_ms())
@@ -99,10 +99,10 @@ class SimConnection:
         return ""
 
     def stop_dialling(self) -> None:
-        """Nothing: the driver closes what comes of it."""
+        """Do nothing: the driver closes the link if the attempt succeeds."""
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
-        """Have `_tick` called then, and a millisecond from now at the earliest."""
+        """Have `_tick` called at `due_ms`, and a millisecond from now at the earliest."""
         due_us = max(self._world.now_us + MS, due_ms * MS)
         self._timer_us = due_us
         self._world.at(due_us - self._world.now_us, self._tick, due_us)
@@ -124,24 +124,25 @@ class SimConnection:
         self.step()
 
     def over(self, error: JMSError | None) -> None:
-        """The session has ended."""
+        """Take the end of the session."""
         self._program.over(error)
 
     def complain(self, error: JMSError) -> None:
-        """A simulated program looks at each error that it gets."""
+        """Raise `ViolationError`: a simulated program reads each error that it gets, so none is
+        left for here."""
         if not self.dead:
             raise ViolationError(f"{self._program.name} was not told: {error}")
 
     def note(self, text: str) -> None:
-        """Nothing: the story has it already."""
+        """Do nothing: the story has it already."""
 
     def _now_ms(self) -> int:
         return self._world.now_us // MS
 
 
 class OneAtATime:
-    """The driver's lock. A second caller would wait for it forever: the driver has called
-    somebody under it."""
+    """The driver's lock, which raises for a second caller: that one would wait forever, for the
+    driver has called it under the lock."""
 
     def __init__(self) -> None:
         self._held = False

@@ -1,9 +1,8 @@
 """A simulated program's consumer: handles messages, acknowledges them, closes.
 
-It acknowledges everything now and then, or single messages in any order; has what it did not
-acknowledge handed to it again; gives up what it was handed too often; acknowledges, or gives back,
-after it was closed. In a program that works in transactions, those end with all of that
-(`transactor.py`).
+It acknowledges all messages now and then, or single ones in any order; recovers those that it did
+not acknowledge; gives up those that came too often; acknowledges, or gives back, after it was
+closed. In a program that works in transactions, their ends do all that (`transactor.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MS = 1000
 
 
 class SimConsumer:
-    """One consumer of a program: it handles what arrives, in its own time, and acknowledges it, or
+    """One consumer of a program: it handles messages, in its own time, and acknowledges them, or
     fails, or closes."""
 
     def __init__(
@@ -43,8 +42,8 @@ class SimConsumer:
         durable: str,
         selects: bool,
     ) -> None:
-        """`durable`: the name of its subscription. `selects`: of a topic that is not shared, it
-        does not want everything."""
+        """`durable`: the name of its subscription. `selects`: it has a selector, for a topic that
+        is not shared."""
         role = program.role
         queue = is_queue(destination)
         self.destination = destination
@@ -63,13 +62,13 @@ class SimConsumer:
         if destination != DEAD_LETTERS:
             self._inbox.deliveries_max = conversation.redelivery.deliveries or 0
         self._window = Window(role.prefetch)
-        self._open: list[int] = []  # handled and not acknowledged, as they were handed out
-        self._again: deque[int] = deque()  # to be handed out before all others
+        self._open: list[int] = []  # handled and not acknowledged, in the order of handling
+        self._again: deque[int] = deque()  # they come before all others
         self._before: tuple[tuple[Any, ...], list[int]] | None = None  # a commit
-        self._untold = 0  # handled since something was acknowledged
+        self._untold = 0  # handled since the last acknowledgement
         self._busy = False  # it will handle the next message
         self._closed = False
-        self._after = 0  # what it must get, or others that share with it, came after this
+        self._after = 0  # it, or others that share with it, must get the messages after this
         self._reader = (conversation.session, self.number)
         self._name = self._name_of_reading()
         exclusive = role.exclusive and queue
@@ -100,7 +99,7 @@ class SimConsumer:
 
     @property
     def where(self) -> str | SubscriptionKey:
-        """Where the servers keep its messages: the name of a queue, or the key of a
+        """Return where the servers keep its messages: the name of a queue, or the key of a
         subscription."""
         if self._shared:
             return f"{'durable' if self._durable else 'shared'} '' {self.destination}"
@@ -110,7 +109,7 @@ class SimConsumer:
 
     @property
     def _lasting(self) -> bool:
-        """Whether messages that are not consumed here are consumed later, or by others."""
+        """Return whether messages that are not consumed here are consumed later, or by others."""
         return " " in self._name or self._name == self.destination
 
     def _opened(self, request: Request) -> None:
@@ -131,18 +130,20 @@ class SimConsumer:
         self.go_on()  # messages may have come before the answer
 
     def _shares(self, ledger: Ledger) -> Reading:
-        """A shared subscription begins at some time after it was first asked for."""
+        """Return the reading of a shared subscription, which begins at some time after the first
+        request for it."""
         return ledger.reading(self._name, self.destination, ledger.last, queue=True)
 
     def _opened_shared(self, ledger: Ledger) -> None:
-        """And it lasts as long as this consumer is there, or if it is durable, forever."""
+        """Note that a shared subscription is open: it lasts as long as this consumer, or if it is
+        durable, forever."""
         self.reading = self._shares(ledger)
         if self._durable:
             self.reading.begun = self.reading.begun or ledger.last
         self._after = self.reading.begun or ledger.last
 
     def missing(self) -> list[int]:
-        """Return the messages that it must still get, or somebody acknowledge."""
+        """Return the messages that it must still get, or that need an acknowledgement."""
         return self.reading.missing(self._after) if self.reading is not None else []
 
     def _now_ms(self) -> int:
@@ -162,10 +163,10 @@ class SimConsumer:
         """Nothing: it is not a member of a group."""
 
     def complete(self) -> None:
-        """Nothing: it does not browse."""
+        """Do nothing: it does not browse."""
 
     def dropped(self, error: JMSError) -> None:
-        """Nothing: it stays without messages until it is closed."""
+        """Do nothing: it stays without messages until it is closed."""
 
     def state(self, event: StateEvent) -> None:
         """Nothing: it is not a member of a group."""
@@ -191,7 +192,7 @@ class SimConsumer:
             self._acknowledged_something()
         if taken is None or self.reading is None:
             if self._untold:
-                self._tell_in_time()  # what was to come has expired
+                self._tell_in_time()  # the awaited messages have expired
             self._program.step()
             return
         slice_, index = taken
@@ -217,7 +218,7 @@ class SimConsumer:
                 raise ViolationError(f"{self._name} got {position}, and {first} was to come again")
 
     def _raises(self, position: int, deliveries: int) -> None:
-        """As a listener does."""
+        """Fail a message, as a listener does that raises."""
         assert self.reading is not None
         hopeless = self._inbox.is_hopeless(deliveries)
         if not hopeless and not self._keeps_order(position):
@@ -233,7 +234,7 @@ class SimConsumer:
             self.report()
 
     def _keeps_order(self, position: int) -> bool:
-        """Return whether later messages wait for one that failed: here they are just handed out
+        """Return whether later messages wait for one that failed: then this program just handles it
         again."""
         exclusive = self._role.exclusive and is_queue(self.destination)
         return (
@@ -268,14 +269,15 @@ class SimConsumer:
             self._program.acks_wait(self)
 
     def _more_comes(self) -> bool:
-        """Although nothing is acknowledged: the window has room, and there is something for it."""
+        """Return whether more messages come without an acknowledgement: the window has room, and
+        there are some."""
         assert self.reading is not None
         if self._inbox.ready:
             return True
         return len(self._open) < self._role.prefetch and self.reading.awaits(self._reader)
 
     def _acknowledge_some(self) -> None:
-        """In any order, and enough that more can come."""
+        """Acknowledge some messages, in any order, and enough that more can come."""
         keep = self._random.randrange(min(len(self._open) + 1, self._role.prefetch))
         some = list(self._open)
         self._random.shuffle(some)
@@ -318,20 +320,19 @@ class SimConsumer:
         if ack.error is not None or reading is None:
             return
         if self._reader[0] in self._world.ledger.forgotten:
-            return  # its server has not heard that it is none any more
+            return  # its server has not learnt yet that it ended
         for row in ack.rows:
             if row.kind != cw.FAILED:
                 reading.acknowledged(row.first, row.last)
 
     def finish(self) -> None:
-        """Leave nothing unacknowledged."""
+        """Acknowledge all messages."""
         if self._program.transactor is None:
             self._acknowledge_all()
             self.report()
 
     def recover(self) -> None:
-        """Have all messages that are not acknowledged come again, in their order, or give them
-        up."""
+        """Have all open messages come again, in their order, or give them up."""
         self._again.extendleft(reversed(self._open))
         self._open.clear()
         self._inbox.recover()
@@ -341,27 +342,27 @@ class SimConsumer:
     # -- In transactions -----------------------------------------------------------------------
 
     def _widen_if_full(self) -> None:
-        """Now and then: a transaction may receive more than a window has."""
+        """Widen the window now and then: a transaction may receive more than it has."""
         if self._open and self._inbox.is_full and self._now_and_then(0.5):
             self._inbox.prefetch *= 2
             self._window.widen(self._inbox.prefetch)
             self._conversation.request(cw.Widen(self.number, self._inbox.prefetch))
 
     def all_done(self) -> list[cw.AckRow]:
-        """All that the application has is acknowledged, once these rows are."""
+        """Return rows that acknowledge all messages of the application."""
         self._before = (self._inbox.remember(), list(self._open))
         self._open.clear()
         self._inbox.acknowledge_all()
         return self._inbox.take_rows()
 
     def not_done(self) -> None:
-        """Undo `all_done`: the acknowledgement came to nothing."""
+        """Undo `all_done`, for the commit failed."""
         assert self._before is not None
         remembered, self._open = self._before
         self._inbox.restore(remembered)
 
     def committed(self, rows: list[cw.AckRow]) -> None:
-        """The state machine knows of these rows."""
+        """Note that the state machine has these rows."""
         assert self.reading is not None
         for row in rows:
             self._window.acknowledges(row)
@@ -370,7 +371,7 @@ class SimConsumer:
             self._done(position)
 
     def give_up(self) -> list[cw.Kept]:
-        """It is closed, and what it has goes back."""
+        """Return the ranges that a closed consumer gives back."""
         self._open.clear()
         return self._inbox.give_up()
 
@@ -382,7 +383,7 @@ class SimConsumer:
         back = self.shut()
         kept = self._inbox.kept()
         later = self._program.transactor is not None or not kept or self._random.random() < 0.5
-        if not later and kept[0].first % 2:  # not drawn: the seeds stay what they were
+        if not later and kept[0].first % 2:  # not drawn: so seeds keep their meaning
             self._conversation.close_consumer(self.number, back=[*back, *kept])
             return
         self._conversation.close_consumer(self.number, kept, back)
@@ -394,18 +395,19 @@ class SimConsumer:
             self.finish()
 
     def shut(self) -> list[cw.Kept]:
-        """Nothing more is handled; returns what was to be handed to it again."""
+        """Handle nothing more; return the messages that were about to come again."""
         self.report()
         self._world.ledger.closes(self._reader)
         self.forget()
         return self._inbox.close()
 
     def last_words(self) -> list[cw.Kept]:
-        """The session closes; returns what the application has seen and not acknowledged."""
+        """Return the messages that the application has seen and not acknowledged, for the session
+        closes."""
         return [*self.shut(), *self._inbox.kept()]
 
     def forget(self) -> None:
-        """The program is gone, or done with it."""
+        """Forget its state, for the program is gone, or has closed it."""
         self._closed = True
         self._world.mailboxes.pop(self.destination, None)
         if not self._lasting:

@@ -1,10 +1,9 @@
-"""A simulated program as a member of a group: it joins, handles what it gets, removes suspects,
-leaves and comes back.
+"""A simulated program as a member of a group: it joins, handles messages and views, removes
+suspects, leaves and comes back.
 
 Everything that its application sees goes into the trace by which the run is judged in the end
-(`checkers/groups.py`). What can be known at once is checked at once: a view is the same everywhere,
-a message is handed out in the view that it was ordered in, what is acknowledged does not come
-again.
+(`checkers/groups.py`). Some rules are checked at once: a view is the same everywhere, a message
+comes in the view in which it was ordered, an acknowledged message does not come again.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class Membership(msgspec.Struct, frozen=True):
 
     groups: tuple[str, ...]
     durable: bool
-    removes_suspects: float  # how often it removes one
-    ruthless: float  # how often it removes anybody
-    invites: float  # how often it invites somebody
+    removes_suspects: float  # how often it removes a suspect
+    ruthless: float  # how often it removes any member
+    invites: float  # how often it invites a name
     changes: float  # how often it changes the conflict relation
     provides: bool = False  # it hands out its state to others
-    fails: float = 0.0  # how often it cannot
+    fails: float = 0.0  # how often it fails to do so
 
 
 def tagged(program: SimProgram) -> bytes:
@@ -57,7 +56,7 @@ def tagged(program: SimProgram) -> bytes:
 
 
 def _may_yet(refusal: str) -> bool:
-    """Whether a name that cannot be had now may be free later."""
+    """Return whether a name that is refused now may be free later."""
     return "live member" in refusal or "alone knows how far" in refusal
 
 
@@ -80,7 +79,7 @@ class SimMember:
         self._window = Window(self._role.prefetch)
         self._view: tuple[str, ...] = ()
         self._view_id = 0
-        self._untold = 0  # handled since something was acknowledged
+        self._untold = 0  # handled since the last acknowledgement
         self._busy = False
         self._over = False
         if not self._how.durable:
@@ -88,9 +87,9 @@ class SimMember:
         self._replica = program.replicas.setdefault(group, Replica())
         self._taker = Taker(self._replica, lambda: self._world.ledger.positions_of(group))
         self._waits = False  # for a state
-        self._untraced_state = False  # it is there, and the application sees its view first
-        self._gives = 0  # the request for its state that it is about to grant
-        # Some only use the group, and decide nothing about it.
+        self._untraced_state = False  # the state is here, and the application gets its view first
+        self._gives = 0  # the request for its state that it grants next
+        # Some only use the group, and never remove or invite members.
         after_ms = self._world.remove_after_ms(group) if program.number % 2 else -1
         conversation.request(cw.CreateGroup(group, "", after_ms))
         asked = cw.Join(
@@ -117,7 +116,7 @@ class SimMember:
             self._go_on()  # events come before the answer
         elif isinstance(request.error, IllegalStateError) and _may_yet(str(request.error)):
             self._over = True
-            self._come_back()  # its former life has not been missed yet, or its server has
+            self._come_back()  # its former life is not suspected yet, or its server is away
         else:
             raise ViolationError(f"{self._program.name} cannot join {self.group}: {request.error}")
 
@@ -130,11 +129,11 @@ class SimMember:
 
     @property
     def is_in(self) -> bool:
-        """It has joined, and has neither left nor learnt that it is out."""
+        """Return whether it has joined, and has neither left nor learnt of its removal."""
         return self.joined and not self._over
 
     def settled(self) -> bool:
-        """It is a member, and has handled all that came."""
+        """Return whether it is a member, and has handled all that came."""
         waits = self._waits or self._untraced_state or self._inbox.ready
         return self.joined and not self._over and not waits
 
@@ -152,7 +151,7 @@ class SimMember:
         self._go_on()
 
     def complete(self) -> None:
-        """Nothing: it does not browse."""
+        """Do nothing: it does not browse."""
 
     def state(self, event: StateEvent) -> None:
         """Take an event of the state that it takes over."""
@@ -171,7 +170,8 @@ class SimMember:
             self._trace("state", position=self._taker.cut)
 
     def _provide(self) -> None:
-        """If it was asked for its state, and has handled everything before that."""
+        """Hand out its state, if it was asked for that, and has handled everything before the
+        request."""
         request = self._inbox.request
         if request is None or self._program.name not in request.went:
             return
@@ -189,7 +189,8 @@ class SimMember:
             self._go_on()
 
     def dropped(self, error: JMSError) -> None:
-        """Somebody has its place now, or it was removed while it was away."""
+        """Take the end of its consumer: another life has its place, or it was removed while it was
+        away."""
         if not self._over:
             self._world.note(0, f"{self._program.name} is dropped from {self.group}: {error}")
             self.end()
@@ -313,10 +314,10 @@ class SimMember:
             self._inbox.acknowledge_all()
             self.report()
 
-    # -- What it does to the group -------------------------------------------------------------
+    # -- Requests to the group -----------------------------------------------------------------
 
     def work(self) -> None:
-        """Now and then: whatever members can do."""
+        """Make some request that members can make. Called now and then."""
         if not self.joined or self._over or not self._view:
             return
         how, random = self._how, self._random
@@ -342,29 +343,30 @@ class SimMember:
     # -- The end -------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """It is not a member any more, or not an active one, and knows it."""
+        """Note that it is not a member any more, or not an active one."""
         if self.joined and not self._over:
             self._trace_state()
             self._trace("leave")
         self.forget()
 
     def forget(self) -> None:
-        """The program is gone."""
+        """Forget its state, for the program is gone."""
         self._over = True
 
     def close(self) -> None:
-        """A durable one stays a member."""
+        """Close; a durable one stays a member."""
         back = self.shut()
         self._conversation.close_consumer(self.number, self._inbox.kept(), back)
 
     def shut(self) -> list[cw.Kept]:
-        """Nothing more is handled; returns what was to be handed to it again."""
+        """Handle nothing more; return the messages that were about to come again."""
         self.report()
         self.end()
         return self._inbox.close()
 
     def last_words(self) -> list[cw.Kept]:
-        """The session closes; returns what the application has seen and not acknowledged."""
+        """Return the messages that the application has seen and not acknowledged, for the session
+        closes."""
         return [*self.shut(), *self._inbox.kept()]
 
     def leave(self) -> None:
@@ -373,7 +375,7 @@ class SimMember:
         self.end()
 
     def close_or_leave(self) -> None:
-        """And come back."""
+        """Close or leave, and come back."""
         if self.joined and not self._over:
             if self._random.random() < 0.5:
                 self.close()

@@ -1,8 +1,8 @@
 """The state of simulated members of a group: a replica that knows which messages it has handled
 since its group began, hands that out to others, and takes it over from them.
 
-So it can be seen whether a state was taken at the right cut: it must have exactly the messages
-between its origin and the cut.
+It shows whether a state was taken at the right cut: it must have exactly the messages between its
+origin and the cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PIECE_BYTES = 30
 
 
 class Replica:
-    """It survives its program, if the member is durable."""
+    """The messages that a member has handled; they survive its program if the member is durable."""
 
     def __init__(self) -> None:
         self.joined = (0, 0)  # the view with which it began, and its position
@@ -34,8 +34,8 @@ class Replica:
         self.positions: set[int] = set()
 
     def begin(self, view: int, position: int, cut: int) -> None:
-        """A new member, in this view. One that gets it again has begun already. `cut`: of the
-        state that it has taken over; < 0: it has none."""
+        """Begin as a new member, in this view, unless it has begun already. `cut`: of the state
+        that it has taken over; < 0: it has none."""
         if self.joined != (view, position):
             self.joined = (view, position)
             if cut < 0:
@@ -50,7 +50,8 @@ class Replica:
         return msgspec.msgpack.encode((self.origin, sorted(self.positions)))
 
     def take_over(self, data: bytes, cut: int, positions: list[int]) -> None:
-        """`positions`: all messages of the group."""
+        """Take over a state, which must have exactly the messages up to its cut. `positions`: all
+        messages of the group."""
         origin, mine = msgspec.msgpack.decode(data, type=tuple[int, list[int]])
         expected = [p for p in positions if origin < p <= cut]
         if mine != expected:
@@ -83,7 +84,7 @@ class Taker:
 
 
 class Giver:
-    """Hands out a replica's state, as long as somebody wants it."""
+    """Hands out a replica's state, as long as a member wants it."""
 
     def __init__(
         self,

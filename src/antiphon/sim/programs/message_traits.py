@@ -1,9 +1,9 @@
-"""Messages with something special about them: how simulated programs make them, and what is to be
-known of one when it is judged.
+"""Special messages: how simulated programs draw their headers, and the facts by which they are
+judged.
 
 A priority, a time to live, a delay, a `JMSXGroupID`; the servers' rules for them are in
-`broker/machine/queues/queue.py` and `broker/machine/transactions.py`, and are not looked up from
-here.
+`broker/machine/queues/queue.py` and `broker/machine/transactions.py`, which this module does not
+use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flavour(msgspec.Struct, frozen=True):
 
 def draw_extra(random: Random, flavour: Flavour) -> Extra:
     if random.random() < flavour.grouped:
-        return Extra(_group(random))  # and nothing else: among themselves these keep their order
+        return Extra(_group(random))  # no other headers: among themselves these keep their order
     return Extra(
         priority=random.choice((0, 3, 8, 9)) if random.random() < flavour.ranked else PRIORITY,
         time_to_live=random.choice((20, 300, 3_000, 100_000_000))
@@ -56,7 +56,7 @@ def flags_of(extra: Extra) -> int:
 
 
 class Traits(NamedTuple):
-    """What a message was sent with, as far as consumers can see it."""
+    """The headers of a message that consumers can read."""
 
     priority: int = PRIORITY
     expires: int = 0  # a stamp; 0: never
@@ -68,7 +68,7 @@ PLAIN = Traits()
 
 
 def traits_of(data: bytes, stamp: int) -> Traits:
-    """`stamp`: of the entry with which the message became visible."""
+    """Return the traits of a message. `stamp`: of the entry with which it became visible."""
     extra = decode_extra(data)
     left = max(1, extra.time_to_live - extra.delivery_delay)
     return Traits(

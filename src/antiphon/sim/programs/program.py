@@ -1,8 +1,8 @@
-"""Simulated programs: what users write, on the client's side of the protocol (`api/protocol`).
+"""Simulated programs, on the client's side of the protocol (`api/protocol`), as users write them.
 
 A program publishes, or it consumes and acknowledges, or does both in transactions; it closes
-things and opens them again, is killed, paused, cut off, and comes back. The ledger knows what it
-was promised and what it got.
+producers and consumers and opens them again, is killed, paused, cut off, and comes back. The ledger
+compares its promises with its results.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 MS = 1000
 
 CONTROLS_MAX = 3
-"""A member sends its group nothing more while this much of what it sent is not settled."""
+"""A member sends its group nothing more while this many of its messages are not settled."""
 
 MAILBOX = "mailbox"
-"""To send to: the temporary destination of somebody."""
+"""A destination to send to: the temporary queue of any program."""
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -51,31 +51,31 @@ class Role(msgspec.Struct, frozen=True):
     publishes: int  # messages
     to: tuple[str, ...]  # to these destinations
     persistent: bool
-    named: bool  # by a named producer, which goes on exactly where it was
+    named: bool  # by a named producer, which goes on where it was
     consumes: tuple[str, ...]  # from here; "temp-queue:": from one that it creates
-    durable: bool  # what it consumes from topics
+    durable: bool  # its subscriptions
     prefetch: int
-    ack_every: int  # messages; what is not acknowledged may be given back
+    ack_every: int  # messages; it may give back those that are not acknowledged
     individually: bool  # acknowledges single messages, in any order
-    slow: str  # what happens if it does not keep up
+    slow: str  # its policy if it does not keep up
     lease_ms: int
     think_us: int  # between two messages
-    restless: float  # how often it closes something
+    restless: float  # how often it closes a consumer or its session
     member: Membership | None = None
-    flavour: Flavour = Flavour()  # of what it sends
+    flavour: Flavour = Flavour()  # of its messages
     shares: bool = False  # its subscriptions, with others
     exclusive: bool = False  # its consumers of queues
     transacts: Transacting | None = None
 
     @property
     def has_client_id(self) -> bool:
-        """A shared subscription is shared with those who have the same one, or none."""
+        """Return whether it has a client id: one without shares with others that have none."""
         return self.durable and not self.shares
 
 
 class SimProgram:
     """One program through all its lives. The world starts, kills and cuts it; it works by itself,
-    and tells the ledger what it was promised and what it got."""
+    and reports answers and deliveries to the ledger."""
 
     def __init__(self, world: MessagingWorld, number: int, role: Role) -> None:
         self.world = world
@@ -85,11 +85,11 @@ class SimProgram:
         self.alive = False
         self.paused_until_us = 0
         self.sent = 0  # messages that it began to send
-        self.settled = 0  # and whose fate it knows
+        self.settled = 0  # of these, those with a known fate
         self.to_send = role.publishes
         self.leaving = False  # the work is done: it closes, and does not come back
         self.gone = False
-        self.gifts = 0  # that it has made in transactions
+        self.gifts = 0  # messages of its own that it has sent in transactions
         self.transactor: Transactor | None = None
         self.random = stream(world.seed, "program", number)
         self._chance = stream(world.seed, "special", number)  # of messages
@@ -99,7 +99,7 @@ class SimProgram:
         self._consumers: dict[int, SimConsumer] = {}  # by place in `role.consumes`
         self._members: dict[int, SimMember] = {}  # by the consumer's number
         self.replicas: dict[str, Replica] = {}  # by group
-        self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
+        self.confirmed: set[int] = set()  # of groups: acknowledged for certain
         self._stream: Stream | None = None
         self._closing = False
 
@@ -120,7 +120,7 @@ class SimProgram:
         self.paused_until_us = 0
         self._closing = False
         self._stream = None
-        self.settled = self.sent  # what became of the rest, nobody will know
+        self.settled = self.sent  # the fate of the others stays unknown
         client_id = self.name if self.role.has_client_id else ""
         random = stream(self.world.seed, "conversation", self.number, self.lives)
         self._conversation = Conversation(
@@ -157,13 +157,13 @@ class SimProgram:
         return [position for c in self._consumers.values() for position in c.missing()]
 
     def finished(self) -> bool:
-        """It has nothing more to do, and all that it must have got is there."""
+        """Return whether its work is done, and it has got all that it must get."""
         if self.settled < max(self.sent, self.to_send):
             return False
         if self.transactor is not None and not self.transactor.idle:
             return False
         if self.role.member is not None:
-            # A program without a connection may be out of a group, and not know it yet.
+            # A program without a connection may be removed from a group, and not know it yet.
             attached = self._is_attached()
             settled = [m.group for m in self._members.values() if m.settled()]
             return attached and sorted(settled) == sorted(self.role.member.groups)
@@ -171,18 +171,19 @@ class SimProgram:
         return len(open_) == len(self.role.consumes) and not self.missing()
 
     def lives_in(self, session: int) -> bool:
-        """Its present life has this session."""
+        """Return whether its present life has this session."""
         return self._conversation is not None and self._conversation.session == session
 
     def _is_attached(self) -> bool:
-        """It believes so, and the servers do: a connection may have died in silence."""
+        """Return whether it is attached, by its own view and that of the servers: a connection may
+        have died in silence."""
         conversation = self._conversation
         if conversation is None or not conversation.attached:
             return False
         return self.world.is_attached(conversation.session)
 
     def calm(self) -> None:
-        """The faults have stopped: only a little is left to do."""
+        """Reduce its work to a little, for the faults have stopped."""
         self.to_send = min(self.to_send, self.sent + 3)
         self.paused_until_us = 0
         if not self._closing:
@@ -192,7 +193,7 @@ class SimProgram:
             member.finish()
 
     def leave(self) -> None:
-        """Close everything, and be done."""
+        """Close everything, and end."""
         self.leaving = True
         self.gone = not self.alive
         if self._conversation is not None:
@@ -218,7 +219,7 @@ class SimProgram:
             self._connection.received(link, body)
 
     def link_lost(self, link: SimLink) -> None:
-        """This link has ended."""
+        """Take the end of this link."""
         if self._connection is not None:
             self._connection.link_lost(link)
 
@@ -239,8 +240,8 @@ class SimProgram:
             link.cut()
 
     def move(self, core: frozenset[int]) -> None:
-        """To a server that all others of the core reach: a state goes directly from one member's
-        server to the other's."""
+        """Move to a server that all others of the core reach: a state goes directly from one
+        member's server to the other's."""
         link = self._link
         if link is not None and link.server.number not in core:
             link.cut()
@@ -252,7 +253,7 @@ class SimProgram:
             link.die()
 
     def step(self) -> None:
-        """Have the driver carry out what the conversation was asked for."""
+        """Have the driver carry out the requests to the conversation."""
         if self._connection is not None:
             self._connection.step()
 
@@ -262,12 +263,12 @@ class SimProgram:
         return self._connection.driver.receivers
 
     def acks_wait(self, receiver: Receiver) -> None:
-        """This receiver has gathered acknowledgements, and nobody waits for them."""
+        """Note that this receiver has gathered acknowledgements for which no call waits."""
         if self._connection is not None:
             self._connection.driver.acks_wait(receiver)
 
     def over(self, error: JMSError | None) -> None:
-        """The session has ended."""
+        """Take the end of the session."""
         self.world.note(0, f"{self.name} is over: {error}")
         if isinstance(error, IllegalStateError | SecurityError):
             raise ViolationError(f"{self.name} did nothing wrong, and its session ended: {error}")
@@ -302,7 +303,7 @@ class SimProgram:
         self.world.at(self.role.think_us, self._work, self.lives)
 
     def _producer_opened(self, request: Request) -> None:
-        """A named producer knows how far it was, whatever happened to it."""
+        """Go on where the named producer was, in whatever life."""
         if self._conversation is None or self._conversation.over:
             return
         if request.error is not None:
@@ -312,7 +313,7 @@ class SimProgram:
         self.sent = self.settled = request.value
 
     def _work(self, life: int) -> None:
-        """Now and then: send something, close something."""
+        """Send a message, or close a consumer or the session. Called now and then."""
         if life != self.lives or self._conversation is None or self._closing:
             return
         if self.paused_until_us <= self.world.now_us:
@@ -346,7 +347,7 @@ class SimProgram:
         else:
             special = draw_extra(self._chance, self.role.flavour)
             extra, flags = encode_extra(special), flags | flags_of(special)
-            if flags & DELAYED:  # it has no place among the others
+            if flags & DELAYED:  # it has no place in the order of the others
                 body, delay = f"{sender}.{self.sent}#1".encode(), special.delivery_delay
         batch = conversation.send(
             self._stream, destination, flags, Outgoing(TEXT, body, extra, self._now_ms()), delay
@@ -367,7 +368,7 @@ class SimProgram:
         return tagged(self)
 
     def trace_sent(self, bodies: list[bytes]) -> None:
-        """These were sent in a transaction, and committed."""
+        """Trace messages that were sent in a transaction and committed."""
         for body in bodies:
             if body in self._in_groups:
                 told = {"message": body.decode(), "persistent": True}
@@ -377,7 +378,7 @@ class SimProgram:
         destination = self.random.choice(self.role.to)
         if destination != MAILBOX:
             return destination
-        # It may be gone by the time the message comes there.
+        # The destination may be gone by the time the message comes there.
         return self.random.choice([*self.world.mailboxes] or [self.role.to[0]])
 
     def _answered(self, batch: Batch, body: bytes, message: Message) -> None:
@@ -391,7 +392,7 @@ class SimProgram:
                 told = {"message": body.decode(), "persistent": self.role.persistent}
                 self.world.trace(self, "sent", batch.destination, **told)
         elif batch.error.happened == "no" and not self.role.named:
-            # What a named producer did not get through, its next life sends as new.
+            # Messages of a named producer that failed are sent as new ones by its next life.
             self.world.ledger.refused(body)
             over = self._conversation is None or self._conversation.over
             if not over and not is_temporary(batch.destination):
@@ -404,7 +405,7 @@ class SimProgram:
 
     @property
     def commits(self) -> bool:
-        """A transaction is about to end; nothing is received until then."""
+        """Return whether a transaction is about to end; until then it receives nothing."""
         return self.transactor is not None and self.transactor.busy
 
     def _open_consumer(self, place: int) -> None:
@@ -438,7 +439,7 @@ class SimProgram:
         self.step()
 
     def send_control(self, member: SimMember, flags: int, message: Outgoing) -> bool:
-        """A message from this member to the group itself; False: it cannot be sent."""
+        """Send a message from this member to the group itself; return False if it cannot."""
         conversation = self._conversation
         if conversation is None or conversation.over or self._stream is None or self._closing:
             return False
@@ -453,7 +454,7 @@ class SimProgram:
         self.settled += 1
         batch.looked_at = True
         over = self._conversation is None or self._conversation.over
-        # Without its last member there is no group; what was sent before may come after that.
+        # Without its last member there is no group; an earlier message may come after that.
         if batch.error is not None and not over and member.is_in:
             raise ViolationError(f"{self.name} cannot tell {batch.destination}: {batch.error}")
 
@@ -471,7 +472,7 @@ class SimProgram:
             self._close_session()
 
     def _close_consumer(self, place: int) -> None:
-        """And open another one."""
+        """Close a consumer, and open another one."""
         conversation, consumer = self._conversation, self._consumers[place]
         assert conversation is not None
         consumer.close()

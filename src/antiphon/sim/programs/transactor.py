@@ -2,9 +2,9 @@
 and commits both together, or rolls back.
 
 It does what a transacted context does (`api/operations/context.py`: `committing`, `rolling_back`,
-`staging`): while a commit is on its way it receives nothing. Now and then it leaves what it sent
-with the servers and commits it by its handle; or it sends something of its own, for another program
-to commit, or with a token that it uses twice. `sim/judges/transactions.py` judges.
+`staging`): while a commit is on its way it receives nothing. Now and then it stages its messages
+and commits them by their handle; or it sends messages of its own, for another program to commit, or
+with a token that it uses twice. `sim/judges/transactions.py` judges.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from antiphon.sim.programs.program import SimProgram
 
 GIFTS_MAX = 6
-"""Messages that a program sends of its own, in all its lives."""
+"""Most messages that a program sends of its own, in all its lives."""
 
 
 class Transacting(msgspec.Struct, frozen=True):
     """How a program uses transactions."""
 
     size: int  # messages received in one, at most
-    rolls_back: float = 0.0  # how often it does
+    rolls_back: float = 0.0  # how often it rolls back
     stages: float = 0.0  # how often it commits by a handle
     tokens: float = 0.0  # how often with a token
-    gives: float = 0.0  # how often it sends something of its own
+    gives: float = 0.0  # how often it sends messages of its own
 
 
 class Transactor:
-    """In one life of a program."""
+    """The transactions in one life of a program."""
 
     def __init__(self, program: SimProgram, conversation: Conversation) -> None:
         assert program.role.transacts is not None
@@ -99,7 +99,7 @@ class Transactor:
 
     def _special(self, destination: str) -> Extra:
         special = draw_extra(self._random, self._program.role.flavour)
-        if is_temporary(destination):  # it may be gone when a delay is over
+        if is_temporary(destination):  # it may be gone when the delay is over
             special = msgspec.structs.replace(special, delivery_delay=0)
         return special
 
@@ -112,7 +112,7 @@ class Transactor:
     # -- The end -------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Now and then."""
+        """Begin or end a transaction. Called now and then."""
         if self.busy:
             return
         if not self.idle:
@@ -131,12 +131,12 @@ class Transactor:
         else:
             token = ""
             if self._random.random() < self._how.tokens:
-                # If these are received again, it is because nothing was committed with them.
+                # If these come again, the transaction was not committed.
                 token = " ".join(f"{one.reading}/{one.position}" for one in self._deal.inputs)
             self._commit(token, self._a_handle())
 
     def _a_handle(self) -> tuple[str, ...]:
-        """Return a handle of something that a program has staged; others may try the same."""
+        """Return a handle of messages that a program has staged; others may try the same."""
         handles = self._world.handles
         if not handles or not self._now_and_then(self._how.stages):
             return ()
@@ -198,7 +198,7 @@ class Transactor:
     # -- Handles and gifts ---------------------------------------------------------------------
 
     def _stage(self, then: Callable[[str], None]) -> None:
-        """Leave what was sent with the servers; `then` gets the handle."""
+        """Stage the messages; `then` gets the handle."""
         deal, inputs = self._deal, self._deal.inputs
         deal.inputs, deal.stages = [], True
         request = self._conversation.stage(self._transaction)
@@ -220,8 +220,7 @@ class Transactor:
         self._commit("", (handle,))
 
     def _give(self) -> None:
-        """Something that nobody has asked for: with a token that it uses twice, or for others to
-        commit."""
+        """Send messages of its own: with a token that it uses twice, or for others to commit."""
         self._program.gifts += 1
         for _ in range(self._random.choice((1, 1, 3))):
             self._send("gift")

@@ -1,7 +1,7 @@
 """One run of a replicated service: every replica applies every command.
 
-What is looked at: each request has one outcome, whichever replica reports it; every client gets its
-answer; and in the end all replicas have the same state.
+It checks that each request has one outcome, whichever replica reports it; that every client gets
+its answer; and that in the end all replicas have the same state.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class World(GroupWorld):
                 self.refused.append("apply yields: calls to other servers are not simulated here")
             if not inspect.isawaitable(result):
                 return result
-            # It takes its time, and its replica does nothing else meanwhile.
+            # The command takes time, and its replica does nothing else meanwhile.
             loop = self._loop_of(replica)
             loop.advance(self.now)
             try:
@@ -105,7 +105,7 @@ class World(GroupWorld):
             self._loops[replica.name].abandon()
 
     def close(self) -> None:
-        """The run is over: what its loops still hold may go."""
+        """Close the loops, for the run is over."""
         for loop in self._loops.values():
             loop.abandon()
             loop.close()

@@ -1,12 +1,12 @@
-"""The same runs in other processes, which come to the same if the service is deterministic.
+"""The same runs in other processes, with the same results if the service is deterministic.
 
 Every one has another PYTHONHASHSEED, so that sets of text have another order, another environment,
-time zone and language, and works in another folder. Nothing of that can be changed within a
-process. Their hash seeds are always the same ones, so a difference that was found is found again.
+time zone and language, and works in another folder. None of that can be changed within a process.
+Their hash seeds are always the same, so a difference is found again.
 
-The service is found by its name: another process can do that if it is a class or a function at the
-top of a module, or of a program that begins its work behind `if __name__ == "__main__":`, as
-`multiprocessing` wants it too; or a `functools.partial` of one.
+Another process finds the service by its name: it must be a class or a function at the top of a
+module, or of a program that begins its work behind `if __name__ == "__main__":`, as for
+`multiprocessing`; or a `functools.partial` of one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PROCESSES = 4
 
 MAIN = "__main__"
 IMPORTED_MAIN = "__mp_main__"
-"""The name of a program that is loaded as a module: so `multiprocessing` does it."""
+"""The name of a program that is loaded as a module, as in `multiprocessing`."""
 
 _ZONES = ("UTC0", "AAA-14", "BBB12", "CCC-5:45")
 _LANGUAGES = ("C", "C.UTF-8", "de_CH.UTF-8", "tr_TR.UTF-8")
 
 
 class CannotLoad(Exception):  # noqa: N818
-    """Another process does not find the service; the text says why."""
+    """Another process does not find the service, for the reason in the text."""
 
 
 class _Wanted(NamedTuple):
@@ -56,7 +56,7 @@ class Elsewhere:
     """The other processes."""
 
     def __init__(self, service: MakeService, modules: Sequence[ModuleType]) -> None:
-        """Raise `CannotLoad`."""
+        """Start the processes. Raise `CannotLoad` if they do not find the service."""
         wanted = _wanted(service, modules)
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -103,7 +103,7 @@ def _wanted(service: MakeService, modules: Sequence[ModuleType]) -> _Wanted:
 
 
 def _is_importable_program(file: str) -> bool:
-    """Loading it again must not do its work again."""
+    """Return whether loading the program again does not do its work again."""
     try:
         program = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -112,7 +112,7 @@ def _is_importable_program(file: str) -> bool:
 
 
 def _is_for_main(test: ast.expr) -> bool:
-    """Whether it compares `__name__` with `"__main__"`, however that is written."""
+    """Return whether it compares `__name__` with `"__main__"`, in any spelling."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             sides = {ast.unparse(left), ast.unparse(right)}
@@ -136,7 +136,7 @@ def _started(number: int) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-    except OSError as error:  # a program that has Python in it, for one
+    except OSError as error:  # for instance in a program with an embedded Python
         raise CannotLoad(f"no other Python can be started: {error}") from error
 
 
@@ -161,12 +161,12 @@ def _ended(process: subprocess.Popen[bytes]) -> CannotLoad:
     return CannotLoad(f"the other process ended: exit {process.wait()}")
 
 
-# -- What is found ---------------------------------------------------------------------------------
+# -- Findings --------------------------------------------------------------------------------------
 
 
 def difference(service: MakeService, found: Sequence[Ran]) -> str:
-    """Return how the outcomes of the first process and another one differ, where nothing was found
-    in this one; empty if all agree."""
+    """Return how the outcomes of the first process and another one differ, for runs without a
+    finding in this one; empty if all agree."""
     first, *others = found
     for number, other in enumerate(others, 2):
         if told := _difference(service, first, other):
@@ -197,7 +197,7 @@ def _difference(service: MakeService, one: Ran, other: Ran) -> str:
 def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # the user's code may read and print
+    for descriptor in (0, 1):  # the user's code may use them to read and print
         os.dup2(nothing, descriptor)
 
     def answer(what: Any) -> None:
@@ -240,7 +240,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 
 def _found_packages(name: str) -> None:
-    """Empty ones, where a module was loaded from its file alone, as pytest may do it."""
+    """Add empty packages, where a module was loaded from its file alone, as pytest may do."""
     parts = name.split(".")[:-1]
     for end in range(1, len(parts) + 1):
         package = ModuleType(".".join(parts[:end]))

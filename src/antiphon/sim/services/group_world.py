@@ -1,14 +1,13 @@
-"""A simulated group, its replicas and their clients, and what happens to them, without what they
-do.
+"""A simulated group, with its replicas, clients and faults, but without the replicas' work.
 
-The group is as Antiphon promises it: all replicas get the same messages and views in the same
-order, each in its own time. For a new one a single other, drawn by lot, is asked for its state, at
-its place in that order; if that one is gone before it has answered, another is asked, later on.
-Replicas crash, come back empty, pause, are cut off, and are taken for dead, rightly or not. Clients
-crash, are cut off, and submit again what nobody has answered. All of it follows from a plan, and
-every delay from its own stream of chance, so a smaller plan goes as the large one did.
+The group keeps Antiphon's promises: all replicas get the same messages and views in the same order,
+each in its own time. For a new one a single other, drawn by lot, is asked for its state, at its
+place in that order; if that one is gone before it has answered, another is asked, later on.
+Replicas crash, come back empty, pause, are cut off, and are suspected, rightly or not. Clients
+crash, are cut off, and submit commands again that have no answer. A plan decides all of it, and
+every delay has its own stream of chance, so a smaller plan runs as the large one did.
 
-What a replica does with what it gets, subclasses say (`active_world.py`, `invocation_world.py`).
+Subclasses have the replicas' work (`active_world.py`, `invocation_world.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MakeService = Callable[[], ReplicatedService]
 
 
 class Op(NamedTuple):
-    """A command, and when a client submits it."""
+    """A command, with the time when a client submits it."""
 
     at: float
     client: int
@@ -57,7 +56,7 @@ class Fault(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """All of a run that is decided before it begins: the same plan gives the same run."""
+    """A run, as decided before it begins: the same plan gives the same run."""
 
     seed: int
     replicas: int
@@ -68,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state that a service gave in its snapshot."""
+    """The state of a service, as its snapshot has it."""
 
     place: str
     state: bytes
@@ -83,7 +82,7 @@ class Line(NamedTuple):
 
 
 class View(NamedTuple):
-    """An entry of the order: the members from here on, and who of them is new."""
+    """An entry of the order: the members from here on, and the new ones among them."""
 
     number: int
     members: tuple[str, ...]
@@ -101,7 +100,7 @@ class GroupMessage(NamedTuple):
     """A message to the group."""
 
     data: bytes
-    client: int  # whose request it is; -1: a replica's
+    client: int  # of a request; -1: a message of a replica
     life: int
 
 
@@ -111,7 +110,7 @@ class ServiceProcess:
     def __init__(self, number: int) -> None:
         self.number = number
         self.life = 0
-        self.core: Any = None  # what it does with what it gets; None: it has no state (yet)
+        self.core: Any = None  # its pure replica; None: it has no state (yet)
         self.up = False
         self.held_until = 0.0  # paused, or cut off
         self.busy_until = 0.0  # with a command that takes time
@@ -149,12 +148,12 @@ class Client:
 
 
 class GroupWorld:
-    """A group, its replicas and clients, from a plan. Subclasses say what a replica does with a
-    view or message; `run` raises `ViolationError` if a promise is broken."""
+    """A group, its replicas and clients, from a plan. Subclasses handle views and messages at a
+    replica; `run` raises `ViolationError` if a promise is broken."""
 
     def __init__(self, make: MakeService, plan: Plan) -> None:
         self._make = make
-        self.refused: list[str] = []  # what the guard has refused the service
+        self.refused: list[str] = []  # sentences of calls that the guard has refused
         self._plan = plan
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -163,7 +162,7 @@ class GroupWorld:
         self.story: list[Line] = []
         self.history: list[Operation] = []
         self._entries: list[View | StateRequest | GroupMessage] = []
-        self._asked: dict[str, str] = {}  # who has no state yet: whose it is to get
+        self._asked: dict[str, str] = {}  # replica without a state -> the one that was asked for it
         self._members: tuple[str, ...] = ()
         self._views = 0
         self._replicas = [ServiceProcess(n + 1) for n in range(plan.replicas)]
@@ -172,7 +171,7 @@ class GroupWorld:
     # -- The run --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raise `ViolationError`."""
+        """Run the plan. Raise `ViolationError`."""
         first = self._replicas[0]
         first.up, first.life = True, 1
         first.core = self._new_core(first)
@@ -197,12 +196,13 @@ class GroupWorld:
             call()
 
     def _probe(self) -> None:
-        """Everybody is there and has everything: commands whose outcomes all must agree on."""
+        """Submit commands in the end, when all replicas are up and have all messages: they must
+        agree on the outcomes."""
         for command in self._plan.probes:
             self._give(self._clients[-1], Op(self.now, len(self._clients) - 1, command))
 
     def close(self) -> None:
-        """The run is over, and nobody looks at it any more."""
+        """Free resources, after the run was judged."""
 
     def _check_answered(self) -> None:
         for client in self._clients:
@@ -245,7 +245,7 @@ class GroupWorld:
             self._ask(joined)
 
     def _ask(self, name: str) -> None:
-        """One of those who have the state, for a new replica."""
+        """Ask a replica that has the state, on behalf of a new one."""
         whose = [r.name for r in self._replicas if r.core is not None and r.name in self._members]
         self._asked[name] = self._draw(f"whose state for {name}").choice(whose)
         self._append(StateRequest(self._asked[name], name))
@@ -266,7 +266,7 @@ class GroupWorld:
         self._change_view((*self._members, replica.name), replica.name)
 
     def _suspect(self, name: str) -> None:
-        """It was not heard of for too long: it is removed, if that does not take the last state."""
+        """Remove a replica that was silent for too long, unless it has the last state."""
         if name in self._members and self._others_with_state(name):
             self._tell(name, "is taken for dead and removed")
             self._change_view(tuple(m for m in self._members if m != name))
@@ -275,7 +275,7 @@ class GroupWorld:
         others = (r for r in self._replicas if r.name in self._members and r.name != name)
         return any(r.core is not None for r in others)
 
-    # -- What subclasses say ---------------------------------------------------------------------
+    # -- For subclasses --------------------------------------------------------------------------
 
     def _new_core(self, replica: ServiceProcess) -> Any:
         raise NotImplementedError
@@ -287,13 +287,14 @@ class GroupWorld:
         raise NotImplementedError
 
     def _check_states(self) -> None:
-        """All is over, everybody is there and has everything: raises `ViolationError`."""
+        """Compare the states after the run, when all replicas are up and have all messages. Raise
+        `ViolationError`."""
         raise NotImplementedError
 
     # -- Replicas -------------------------------------------------------------------------------
 
     def _start(self, replica: ServiceProcess) -> None:
-        """A new life, which knows nothing."""
+        """Begin a new life, without a state."""
         replica.up, replica.core, replica.busy = True, None, False
         replica.busy_until = 0.0
         self._forget(replica)
@@ -302,7 +303,7 @@ class GroupWorld:
         self._after(ON_THE_WAY_S, replica.place, lambda: self._join(replica, life))
 
     def _forget(self, replica: ServiceProcess) -> None:
-        """End what it did in its life before."""
+        """End the work of its former life."""
 
     def _is_held(self, one: ServiceProcess | Client) -> bool:
         return self.now < one.held_until
@@ -340,7 +341,8 @@ class GroupWorld:
             self._handle_view(replica, core, view)
 
     def _provide(self, replica: ServiceProcess, core: Any, name: str) -> None:
-        """With all that came before; the new replica goes on behind that."""
+        """Hand out the state with all entries before the request; the new replica goes on behind
+        them."""
         with self._users_code(replica, "gives its state"):
             state = core.snapshot()
         source, at = replica.place, replica.at
@@ -456,7 +458,7 @@ class GroupWorld:
 
     def _crash(self, replica: ServiceProcess, fault: Fault) -> None:
         if not self._others_with_state(replica.name):
-            return  # with the last one the state would be gone: nothing to promise then
+            return  # with the last one the state would be gone, and no promise left to check
         self._tell(replica.place, "crashes")
         name, life = replica.name, replica.life
         replica.up, replica.core, replica.busy = False, None, False
@@ -517,12 +519,12 @@ class GroupWorld:
                 f"{replica.place} fails as it {what}: {error!r}\n{where}"
             ) from error
         finally:
-            if self.refused:  # even if the service took the error for its own
+            if self.refused:  # even if the service caught the error
                 raise ViolationError(f"refused as {replica.place} {what}: {self.refused[0]}")
 
 
 def differ(one: bytes, other: bytes) -> bool:
-    """Outcomes; sets of equal elements may be other bytes."""
+    """Return whether two outcomes differ; equal sets may have different bytes."""
     return one != other and bool(difference(result_of(one), result_of(other)))
 
 

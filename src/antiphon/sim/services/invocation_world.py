@@ -1,11 +1,11 @@
 """One run of a passively replicated service that calls others, and the seven properties of it.
 
-There are two targets, as the thesis has them: `flights` keeps a row locked from a call until it is
-told how that ends, `hotel` is done at once and can be asked to undo. Messages to and from them are
-slow, and acknowledgements get lost. A primary that stands still sends its call when it goes on: by
-then another one may have undone it.
+There are two targets, as in the thesis: `flights` keeps a row locked from a call until its commit
+or abort, `hotel` books at once and can undo. Messages to and from them are slow, and
+acknowledgements get lost. A primary that stands still sends its call when it goes on: by then
+another one may have undone it.
 
-Promise: `check` looks at the group's log and at the targets alone, not at what replicas believe.
+Promise: `check` judges by the group's log and the targets alone, not by the replicas' own records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from antiphon.sim.services.passive_world import STEP, PassiveWorld
 from antiphon.sim.violations import ViolationError
 
 LOST = 0.2
-"""How many acknowledgements of targets do not arrive."""
+"""The share of the targets' acknowledgements that do not arrive."""
 
 AGAIN_S = 0.3
 FLIGHTS, HOTEL = "flights", "hotel"
@@ -48,7 +48,7 @@ KINDS = {FLIGHTS: Kind.PESSIMISTIC, HOTEL: Kind.OPTIMISTIC}
 
 
 class RefusedError(Exception):
-    """A target does not do it."""
+    """A target refuses a call."""
 
 
 # -- Targets --------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Flights:
 
 
 class Hotel:
-    """Optimistic: done at once; undone by a compensation, which may come before the call."""
+    """Optimistic: it books at once; a compensation undoes it, which may come before the call."""
 
     def __init__(self) -> None:
         self.booked: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class Hotel:
 
 
 class Trips(ReplicatedService):
-    """Books a flight, of its own choice, and a room; and sometimes thinks better of it."""
+    """Books a flight, of its own choice, and a room; and sometimes raises afterwards."""
 
     def __init__(self, draw: Random) -> None:
         self._draw = draw
@@ -151,7 +151,7 @@ class Trips(ReplicatedService):
 
 
 class Strike(NamedTuple):
-    """At this step of the run, whatever it is, the primary crashes or stands still."""
+    """A fault: at this step of the run, the primary crashes or stands still."""
 
     step: int
     kind: str
@@ -180,8 +180,8 @@ class InvocationWorld(PassiveWorld):
         return Trips(self._draw(f"service {self._services}"))
 
     def log(self) -> Iterator[tuple[int, Any]]:
-        """Yield the messages of the replicas in the group, each with the view that it was delivered
-        in."""
+        """Yield the messages of the replicas in the group, each with the view in which it was
+        delivered."""
         view = 0
         for entry in self._entries:
             if isinstance(entry, View):
@@ -248,7 +248,8 @@ class InvocationWorld(PassiveWorld):
 
 
 def check(world: InvocationWorld) -> None:
-    """Raise `ViolationError`. All is over: nothing is on its way, everybody is there."""
+    """Check the properties after the run, when all messages have arrived and all replicas are up.
+    Raise `ViolationError`."""
     updates: dict[tuple[str, int], Update] = {}
     undos: list[Undo] = []
     for view, said in world.log():

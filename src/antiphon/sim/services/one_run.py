@@ -18,17 +18,17 @@ from antiphon.sim.violations import ViolationError
 class Ran(NamedTuple):
     """The outcome of a run."""
 
-    violation: str  # empty: none
+    violation: str  # empty: there is none
     story: list[Line]
     history: list[Operation]
-    outcomes: list[Came]  # of commands, in their order; of active replication
-    state: bytes  # that the first replica has in the end; of active replication
+    outcomes: list[Came]  # of commands, in their order; with active replication
+    state: bytes  # of the first replica in the end; with active replication
 
 
 def run(
     service: MakeService, plan: Plan, modules: Sequence[ModuleType], passive: bool = False
 ) -> Ran:
-    """`modules`: where the user's code is. Whatever it raises is a violation."""
+    """Run a plan. `modules`: those of the user's code, whose errors are violations."""
     world = PassiveWorld(service, plan) if passive else World(service, plan)
     chance = stream(plan.seed, "service")
     try:

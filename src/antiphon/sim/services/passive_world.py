@@ -1,13 +1,13 @@
 """One run of a passively replicated service: the primary carries out commands, the others take over
-the state that it came to.
+its state.
 
-A strike hits whoever takes a certain step of the run, so that a primary can be gone between any two
-of its steps: when it has carried out a command and before the others know of it, for instance. One
-that was taken for dead wrongly goes back to what all agreed on, which is a `restore` of a service
-that is in another state.
+A strike hits the replica that takes a certain step of the run, so that a primary can be gone
+between any two of its steps: when it has carried out a command and before the others know of it,
+for instance. One that was wrongly suspected goes back to the agreed state, by a `restore` of a
+service that is in another state.
 
-What is looked at: in the end each service is in the state that all agreed on. Clients get their
-answers as always, and the user's check judges these.
+It checks that in the end each service is in the agreed state. Clients get their answers as always,
+and the user's check judges these.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PassiveWorld(GroupWorld):
     def __init__(
         self, make: MakeService, plan: Plan, kinds: Mapping[str, Kind] | None = None
     ) -> None:
-        """`kinds`: of the targets that the service calls."""
+        """`kinds`: of the targets that the service calls, by name."""
         self._strikes: dict[int, Fault] = {}
         super().__init__(make, plan)
         self._kinds = kinds
@@ -86,7 +86,7 @@ class PassiveWorld(GroupWorld):
         for effect in effects:
             self._count_step(replica)
             if not replica.up or replica.core is None:
-                return  # it crashed before it came to the rest
+                return  # it crashed before the other effects
             if isinstance(effect, Cast):
                 self._cast(replica, effect)
             elif isinstance(effect, Answer):
@@ -103,7 +103,7 @@ class PassiveWorld(GroupWorld):
             self._strike(strike._replace(whom=replica.place))
 
     def _leave(self, replica: ServiceProcess, call: Any) -> None:
-        """A message leaves: when its sender is not held, and if it has not crashed by then."""
+        """Send a message: when its sender is not held, and if it has not crashed by then."""
         life = replica.life
 
         def leave() -> None:
@@ -117,7 +117,7 @@ class PassiveWorld(GroupWorld):
         self._after(ON_THE_WAY_S, f"leaves {replica.place}", leave)
 
     def _cast(self, replica: ServiceProcess, cast: Cast) -> None:
-        """A replica's messages keep their order, as a session's do."""
+        """Send a message to the group. A replica's messages keep their order, as a session's do."""
         queue = self._casts.setdefault(replica.name, [])
         queue.append(cast.data)
         life = replica.life

@@ -5,8 +5,8 @@
     def test_my_service():
         simulate(MyService, commands=random_command, seeds=500, check=linearizable(MyModel))
 
-Promise: what a seed does, it does again, on every machine; a seed that fails is shown as a short
-story, with as few commands and faults as could be found.
+Promise: a seed always gives the same run, on every machine; a failing seed is reported as a short
+story, with as few commands and faults as the search found.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ SPAN_S = 5.0
 FAULTS_MAX = 8
 STRIKES_MAX = 3
 STEPS = 4
-"""Steps that the primary and the others take for a command, about: strikes fall on any of them."""
+"""About the number of steps of the primary and the others for a command: strikes hit any of
+them."""
 
 ELSEWHERE = 10
-"""So many of the seeds run in other processes too."""
+"""This many of the seeds run in other processes, too."""
 
 PROBES = 5
 RUNS_MAX = 300
-"""To make a failing plan smaller."""
+"""Most runs to make a failing plan smaller."""
 
 LINES_MAX = 100
 
@@ -48,7 +49,7 @@ Commands = Callable[[Random], Any]
 Check = Callable[[Sequence[Operation]], "str | bool | None"]
 
 replayed: list[int] = []
-"""Seeds to be run instead of those that a test names: see `sim/pytest_plugin.py`."""
+"""Seeds that run instead of those that a test names: see `sim/pytest_plugin.py`."""
 
 
 def simulate(
@@ -63,14 +64,15 @@ def simulate(
     passive: bool = False,
 ) -> None:
     """Run `replicas` of a service, and `clients` that submit `operations` commands in all, once for
-    each seed, each time with other commands and faults.
+    each seed, with other commands and faults each time.
 
-    `service` is the class (or a function that makes one), `commands(rng)` draws a command. `check`
-    gets what the clients saw, and returns an explanation if something is wrong with it
-    (`linearizable(Model)` makes one). Whatever it says, all replicas must agree on every result and
-    on the state, and other processes with them. `passive`: as with `Replica(passive=True)`, the
-    primary alone carries out commands, as it likes; the others must have the state it came to.
-    Raise `AssertionError`, whose first line says how to replay the seed that failed.
+    `service` is the class (or a function that makes an object of it), `commands(rng)` draws a
+    command from a `random.Random`. `check` gets the history of the clients, a list of `Operation`s,
+    and returns None, or a text that explains why it is wrong (`linearizable(Model)` makes such a
+    check). In any case all replicas must agree on every result and on the state, and so must other
+    processes. `seeds`: how many, or which ones. `passive`: as with `Replica(passive=True)`, the
+    primary alone carries out commands and need not be deterministic; the others must get its state.
+    Raise `AssertionError`, whose first line has the call that replays the failing seed.
     """
     _check_numbers(clients=clients, replicas=replicas, operations=operations)
     chosen = replayed or (range(seeds) if isinstance(seeds, int) else seeds)
@@ -108,7 +110,7 @@ def _run(plan: Plan, once: Once) -> None:
     if found.violation:
         small = _Shrinker(once, plan, found.violation).run()
         again = once(small)
-        if not again.violation:  # it depends on what no seed decides, an address for instance
+        if not again.violation:  # it depends on a value that no seed decides
             small, again = plan, found
         raise AssertionError(_told(plan, small, again))
 
@@ -120,7 +122,7 @@ def _check_numbers(**numbers: int) -> None:
 
 
 def _modules_of(*things: object) -> list[ModuleType]:
-    """Where the user's code is: what it imported is guarded there, too."""
+    """Return the modules of the user's code, in which imported functions are guarded, too."""
     whole = [thing.func if isinstance(thing, partial) else thing for thing in things]
     names = {getattr(thing, "__module__", "") for thing in whole}
     return [sys.modules[name] for name in sorted(names) if name in sys.modules]
@@ -162,7 +164,7 @@ def draw_faults(draw: Random, clients: int, replicas: int) -> tuple[Fault, ...]:
 
 
 def draw_strikes(draw: Random, steps: int) -> tuple[Fault, ...]:
-    """Draw the faults that happen to a replica at a step of the run, whatever time it is."""
+    """Draw the faults that hit a replica at a step of the run instead of a time."""
     return tuple(
         Fault(
             0.0,
@@ -204,7 +206,7 @@ class _Runs:
         return _Found(ran.violation or self._checked(ran.history), ran.story)
 
     def compared(self, others: Elsewhere, plan: Plan) -> _Found:
-        """With what the same run comes to in other processes; here it has no violation."""
+        """Compare with the same run in other processes; here it has no violation."""
         ran = self._run(plan)
         return _Found(elsewhere.difference(self._service, others.run(plan)), ran.story)
 
@@ -221,7 +223,7 @@ class _Runs:
 
 
 class _Shrinker:
-    """Leaves out faults and commands, as long as it fails in the same way."""
+    """Leaves out faults and commands, as long as the run fails in the same way."""
 
     def __init__(self, once: Once, plan: Plan, violation: str) -> None:
         self._once = once
@@ -238,7 +240,7 @@ class _Shrinker:
         return self._plan
 
     def _drop(self, field: str) -> None:
-        """Halves, then quarters, down to single ones."""
+        """Drop halves, then quarters, down to single items."""
         size = max(1, len(getattr(self._plan, field)) // 2)
         while size:
             at = 0

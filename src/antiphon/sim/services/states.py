@@ -1,7 +1,7 @@
-"""Whether two replicas are in the same state, as far as that can be seen from outside.
+"""Compares the states of two replicas, as far as they are visible from outside.
 
-Promise: a difference that is reported is one. What looks different and may be the same (the order
-of a dict or a set, objects that cannot be compared, bytes of a snapshot) is none.
+Promise: every reported difference is one. States that only look different (the order of a dict or a
+set, objects that cannot be compared, bytes of a snapshot) are not reported.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 SHOWN_MAX = 60
-"""Characters of a value in a sentence."""
+"""Most characters of a value in a sentence."""
 
 
 def difference(one: Any, other: Any) -> str:
-    """Where the two differ, in a few words; empty: nowhere."""
+    """Return where the two differ, in a few words; empty: nowhere."""
     return next(_differences(one, other, "", set()), "")
 
 
@@ -76,7 +76,7 @@ def _of_fields(
 
 
 def _fields(one: Any) -> set[str]:
-    """The names of what an object consists of."""
+    """Return the names of an object's fields."""
     if isinstance(one, type) or callable(one):
         return set()
     slots = [getattr(kind, "__slots__", ()) for kind in type(one).__mro__]
@@ -85,7 +85,7 @@ def _fields(one: Any) -> set[str]:
 
 
 def _comparable(some: Any) -> bool:
-    """Whether equal ones among these would be known as equal."""
+    """Return whether equality of such objects can be decided."""
     return all(getattr(type(each), "__eq__", None) is not _BY_IDENTITY for each in some)
 
 
@@ -95,7 +95,7 @@ _BY_IDENTITY: Any = object.__eq__
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other) or (one != one and other != other)
-    except Exception:  # whose comparison fails is not judged
+    except Exception:  # objects whose comparison fails are not judged
         return True
 
 
