@@ -16,7 +16,8 @@ MOST = 1_000_000_000
 """The largest number, also of seconds: more is a slip, and not every format has room for it."""
 
 SERVERS_MAX = 25
-"""Of `cluster up`: each is a process, and all answer a leader. Many more than anybody needs."""
+"""Limit of `cluster up`: each server is a process, and all answer a leader. Many more than a test
+needs."""
 
 
 def seconds(text: str) -> float:
@@ -30,7 +31,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Return how long something is done, in the unit of its option."""
+    """Return a duration, in the unit of its option."""
     try:
         value = float(text)
     except ValueError:
@@ -89,7 +90,7 @@ def destination(text: str) -> str:
 
 
 def named_value(text: str) -> tuple[str, object]:
-    """`floor=4`, `urgent=true`, `name=north wing`, `digits="4"`."""
+    """Return name and value of `floor=4`, `urgent=true`, `name=north wing` or `digits="4"`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -111,7 +112,7 @@ def url(text: str) -> str:
 
 
 def address(text: str) -> Address:
-    """`127.0.0.1:7470`, `localhost:0`, `[::1]:7470`."""
+    """Return the address in `127.0.0.1:7470`, `localhost:0` or `[::1]:7470`."""
     from antiphon.io.transport import parse_address
 
     try:
@@ -121,7 +122,7 @@ def address(text: str) -> Address:
 
 
 def node_address(text: str) -> tuple[int, Address]:
-    """`4=127.0.0.1:7474`."""
+    """Return node and address of `4=127.0.0.1:7474`."""
     node, equals, where = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
@@ -129,7 +130,7 @@ def node_address(text: str) -> tuple[int, Address]:
 
 
 def cluster(text: str) -> dict[int, Address]:
-    """`1=127.0.0.1:7471,2=127.0.0.1:7472`."""
+    """Return the addresses in `1=127.0.0.1:7471,2=127.0.0.1:7472`, by node."""
     listed = [node_address(part) for part in text.split(",")]
     if len(dict(listed)) < len(listed):
         raise argparse.ArgumentTypeError(f"{text!r} lists a node twice")

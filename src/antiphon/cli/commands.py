@@ -1,8 +1,8 @@
 """The `antiphon` command.
 
-Promise: exit 0 if all is well, 1 if what was asked for failed, 2 on wrong usage; each `--help` ends
-with an example. SIGTERM ends what a command has started, too. A command's implementation is
-imported only when that command runs, so that help stays quick and loads none of the extras.
+Promise: exit 0 if all is well, 1 if the command failed, 2 on wrong usage; each `--help` ends with
+an example. SIGTERM ends what a command has started, too. A command's implementation is imported
+only when that command runs, so that help stays quick and loads none of the extras.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"{type(error).__name__}: {error}")
         return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:
-        # The reader, `head` perhaps, has seen enough. Without this the interpreter's own flush at
-        # exit would complain.
+        # The reader, `head` perhaps, has closed the pipe. Without this the interpreter's own flush
+        # at exit would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

@@ -1,8 +1,8 @@
-"""`antiphon group URL NAME`: a group as it lives, seen from outside.
+"""`antiphon group URL NAME`: shows a running group, from outside.
 
 It asks the servers every second and is not a member, so the group does not notice. On a terminal a
 table that changes; elsewhere a line for each view and each suspicion; with `--json` one object for
-each look. Of several views within a second the last one is seen.
+each look. Of several views within a second it shows the last one.
 """
 
 from __future__ import annotations

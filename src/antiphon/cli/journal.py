@@ -1,7 +1,7 @@
 """`antiphon journal inspect`: lists the contents of a journal's files, and checks them for damage.
 
-Promise: nothing is changed, created or locked, so a running server's folder may be looked at too
-(its newest batch may then look torn). Exit code 1 if something is damaged; a torn tail is no
+Promise: no file is changed, created or locked, so it may inspect a running server's folder, too
+(whose newest batch may then look torn). Exit code 1 if a file is damaged; a torn tail is not
 damage.
 """
 
@@ -25,7 +25,7 @@ from antiphon.terminal.screen import Screen, Table
 
 
 class ReadOnlyDisk:
-    """A folder that is only looked at."""
+    """A folder that is only read."""
 
     volatile = False
 
@@ -143,7 +143,8 @@ def examine(disk: Disk) -> Report:
 def _examine_note(
     disk: Disk, manifest: f.Manifest, damage: list[JournalDamagedError]
 ) -> f.Reached | None:
-    """Call it before the segments are read: they only grow, so the note names nothing they lack."""
+    """Return the note of how far the journal is synced. Call this before the segments are read:
+    they only grow, so they have all that the note names."""
     try:
         return newest_note(disk, manifest)
     except JournalDamagedError as error:
@@ -206,8 +207,8 @@ def _examine_segments(
 def _examine_index(
     disk: Disk, number: int, snapshot: int, complete_to: int, damage: list[JournalDamagedError]
 ) -> list[f.Row]:
-    """The rows of a segment's index. Up to the snapshot they must be complete; later ones can be
-    made again from the log."""
+    """Return the rows of a segment's index. Up to the snapshot they must be complete; later ones
+    can be made again from the log."""
     name = f.index_name(number)
     data = disk.read(name, 0, disk.size(name)) if name in disk.names() else b""
     rows, good = f.decode_rows(data)

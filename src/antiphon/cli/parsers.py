@@ -15,7 +15,7 @@ from antiphon.terminal.lines import harmless
 Handler = Callable[..., int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Option = Callable[[argparse.ArgumentParser], None]
-"""Adds itself to a parser."""
+"""A function that adds an option to a parser."""
 
 
 class Parser(argparse.ArgumentParser):

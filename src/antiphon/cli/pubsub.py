@@ -21,7 +21,8 @@ from antiphon.api.messages.properties import DEAD_REASON
 from antiphon.terminal.lines import say, say_json
 
 ACKNOWLEDGE_EVERY = 256
-"""Messages shown; with nothing more to show, those shown so far are acknowledged at once."""
+"""Messages that are shown before they are acknowledged; without more to show, they are acknowledged
+at once."""
 
 IN_FLIGHT_MAX = 4096
 
@@ -72,14 +73,14 @@ def _send_all(
     headers: dict[str, Any],
     sent: _Sent,
 ) -> None:
-    """Send each line as it is read, for somebody may be typing; answers come meanwhile."""
+    """Send each line as it is read, for a person may be typing; answers come meanwhile."""
     waiting: deque[antiphon.SendFuture] = deque()
     try:
         for body in bodies:
             waiting.append(producer.send_async(destination, body, **headers))
             while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
                 _settle(waiting, sent)
-    finally:  # however the input ends, the messages sent before are counted
+    finally:  # the messages sent before are counted, even after an error of the input
         while waiting:
             _settle(waiting, sent)
 

@@ -58,7 +58,7 @@ def run(options: ServeOptions) -> int:
 def _folder(path: str) -> FileDisk:
     try:
         return FileDisk(path)
-    except IllegalStateError as error:  # another server has it: a matter of what was asked for here
+    except IllegalStateError as error:  # another server has the folder: wrong usage
         raise ConfigurationError(str(error)) from None
 
 
@@ -111,7 +111,7 @@ async def _open(
                 options.trace,
             )
         except DiskFullError as error:
-            # The journal was read for nothing: that may take a while, and is not all that is done.
+            # The journal was read in vain: that may take a while, so the next pause is as long.
             pause_s = max(RETRY_S, time.monotonic() - began)
             if not waited:
                 logger.error("no room to start: %s; trying again every %g s", error, pause_s)

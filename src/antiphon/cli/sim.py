@@ -37,8 +37,8 @@ TWICE_EVERY = 25
 
 
 class Subject(NamedTuple):
-    """What is simulated: how one seed of it is run, what a summary says of the results, and how a
-    failing one is told."""
+    """A subject of simulation: its function to run one seed, to summarize results, and to report a
+    failing one."""
 
     check: Callable[..., Any]
     details: Callable[[Sequence[Any]], dict[str, object]]

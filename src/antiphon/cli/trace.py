@@ -1,5 +1,5 @@
-"""`antiphon trace show`: the events of one trace file, a line each; `antiphon trace check`: whether
-the traces of a folder keep the promises of groups and channels."""
+"""`antiphon trace show`: the events of one trace file, a line each; `antiphon trace check`: judges
+whether groups and channels kept their promises, by the traces of a folder."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _as_json(event: TraceEvent | ChannelEvent) -> dict[str, object]:
 
 
 class Violation(NamedTuple):
-    """A broken promise: which one, of which group or cluster in which run, in a sentence."""
+    """A broken promise: its rule, run, group or cluster, and a sentence."""
 
     rule: str
     run: str
@@ -107,7 +107,7 @@ def _read(folder: Path, pattern: str, reading: Any) -> list[Any]:
 
 
 def _of_groups(events: list[TraceEvent]) -> Iterator[Violation]:
-    """What has no views is not a group."""
+    """Yield the violations of groups, which are the destinations with views."""
     for run, group in sorted({(e.run, e.group) for e in events if e.kind == "view"}):
         own = [e for e in events if e.run == run and (e.group == group or e.kind in _OF_A_PROCESS)]
         for found in groups.check(own):

@@ -43,14 +43,14 @@ class Line(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened."""
+    """An event on the time axis, with its label."""
 
     x: float
     text: str
 
 
 class Scale:
-    """From 0 to a round number above the greatest value, and where its ticks are."""
+    """A linear scale from 0 to a round number above the greatest value, with its ticks."""
 
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         greatest = max(values, default=0.0)
@@ -65,7 +65,7 @@ class Scale:
 
 
 class Decades:
-    """The same by powers of ten, for values of 1 or more that grow by factors."""
+    """A scale of powers of ten, for values of 1 or more that grow by factors."""
 
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         count = max(1, math.ceil(math.log10(max(values, default=1.0))))
@@ -136,7 +136,7 @@ def _axes(across: Scale | Decades, upwards: Scale, x_name: str, y_name: str) -> 
 def _mark(mark: Mark, number: int, across: Scale | Decades) -> Iterable[str]:
     x = across.at(mark.x)
     yield f'<line class="mark" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    y = TOP + 12 + 13 * (number % 6)  # side by side they would overlap
+    y = TOP + 12 + 13 * (number % 6)  # labels at one height would overlap
     side = "end" if x > WIDTH * 0.7 else "start"
     yield _text(x + (-4 if side == "end" else 4), y, mark.text, side)
 

@@ -1,1 +1,1 @@
-"""Everything that commands print goes through here, so that no text from outside is markup."""
+"""The output of all commands, so that no text from outside is taken for markup."""

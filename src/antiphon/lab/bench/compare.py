@@ -91,7 +91,7 @@ class Bench:
         return per_pack
 
     def turns(self, what: str, seconds: float, job: Callable[[float], Job]) -> Turns:
-        """`job` gets the seconds of one slice."""
+        """Let both sides work in turns. `job` gets the seconds of one slice."""
         self._progress.update(self._bar, description=what)
         turns = Turns()
         rounds = max(1, round(seconds / 2 / SLICE_S))

@@ -1,4 +1,4 @@
-"""`antiphon bench failover`: how long nothing is delivered when a server fails.
+"""`antiphon bench failover`: how long deliveries pause when a server fails.
 
 Three servers and a client at each of them, a process of its own: a member of one group that is sent
 all messages and sends one every `PERIOD_S` itself, with a `send` that waits for its answer. In each
@@ -49,14 +49,14 @@ GROUP = "bench"
 SERVERS = 3
 PERIOD_S = 0.01
 WARM_MESSAGES = 30
-"""Messages that everybody has got before something breaks."""
+"""Messages that all clients have got before a fault begins."""
 
 CHANCE_S = 0.1
 """The fault comes anywhere in this time, so that it does not keep step with the servers."""
 
 PAUSE_S = 3.0
 SETTLE_S = 1.0
-"""So long messages go on after the fault is over."""
+"""Seconds that messages go on after the fault is over."""
 
 NAP_S = 0.02
 NUMBERED = struct.Struct("<IQ")  # the client that sent it, and its number there
@@ -291,7 +291,8 @@ def judge(
     calls: Sequence[Sequence[Span]],
     arrivals: Sequence[Sequence[tuple[Sent, int]]],
 ) -> Round:
-    """`victim`: which client's server it was; `at`: when, in ns."""
+    """Return the figures of a round. `victim`: the client whose server failed; `at`: when, in
+    ns."""
     got = [Counter(which for which, _ in some) for some in arrivals]
     gaps = [longest_ms(pairwise(ns for _, ns in some), at) for some in arrivals]
     sends = [longest_ms(some, at) for some in calls]

@@ -38,7 +38,7 @@ class IdleClient:
 
     @property
     def heartbeat_s(self) -> float:
-        """Return how often the server wants to hear something."""
+        """Return the server's interval of heartbeats."""
         return self._attached.result().heartbeat_ms / 1000
 
     async def attach(self, address: Address) -> None:
@@ -49,7 +49,7 @@ class IdleClient:
         await self._attached
 
     def ping(self) -> None:
-        """Say that this client lives."""
+        """Send a heartbeat."""
         assert self._link is not None
         self._link.send([cw.Ping()])
 

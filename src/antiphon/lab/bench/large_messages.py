@@ -32,7 +32,7 @@ SERVERS = 3
 SMALL_BYTES = 100
 PERIOD_S = 0.01
 QUIET_S = 1.0
-"""So long small messages are sent before the large ones, and after them."""
+"""Seconds that small messages are sent before the large ones, and after them."""
 
 Span = tuple[int, int]  # ns of the clock that all processes share
 

@@ -67,7 +67,7 @@ class Many:
     """All ends with the `stack`."""
 
     def __init__(self, stack: ExitStack, load: Load, openers: Sequence[OpenReceiver]) -> None:
-        """The processes are there, and nobody has joined. `openers`: of the members."""
+        """Start the processes, without any member yet. `openers`: of the members."""
         self._stack = stack
         self._load = load
         self._board = Board(len(openers))

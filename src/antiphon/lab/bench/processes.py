@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from antiphon.errors import IllegalStateError
 
 PATIENCE_S = 60.0
-"""How much longer than it should a process may take."""
+"""Seconds that a process may take longer than its slice."""
 
 NAP_S = 0.0002
 BLOCK_MAX, BLOCK_BYTES = 256, 1 << 20
@@ -47,7 +47,8 @@ class Load(NamedTuple):
 
     @property
     def window(self) -> int:
-        """Without it members that are slower than the publishers would read a growing backlog."""
+        """The messages that publishers may be ahead of the slowest member. Without a limit slow
+        members would read a growing backlog."""
         return max(2 * self.block, min(self.ahead, WINDOW_BYTES // self.size))
 
 
@@ -98,7 +99,7 @@ class Slice(NamedTuple):
     members: list[Part]
     leader_cpu_s: float = 0.0
     followers_cpu_s: float = 0.0
-    packs: int = 0  # 0: nobody counted
+    packs: int = 0  # 0: not counted
     syncs: int = 0  # the leader's
 
     @property
@@ -107,7 +108,7 @@ class Slice(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From the first message to the slowest member's last."""
+        """The seconds from the first message to the slowest member's last one."""
         began = min(publisher.began for publisher in self.publishers)
         return (max(member.ended for member in self.members) - began) / 1e9
 
@@ -129,8 +130,8 @@ class Slice(NamedTuple):
         return self.cpu_s / self.messages * 1e6
 
     def delays_ms(self, which: Callable[[tuple[int, ...]], int]) -> list[float]:
-        """From the call that published a message to its arrival: `min` is the first member's,
-        `max` the last one's."""
+        """Return the times from the call that published a message to its arrival: `min` at the
+        first member, `max` at the last one."""
         sends = chain.from_iterable(publisher.times for publisher in self.publishers)
         arrivals = zip(*(member.times for member in self.members), strict=True)
         pairs = zip(sends, arrivals, strict=True)
@@ -138,7 +139,8 @@ class Slice(NamedTuple):
 
 
 class Board:
-    """How far everybody is: memory that the processes share. Counts are of all slices."""
+    """The counts of all publishers and members, in memory that the processes share. They are of all
+    slices."""
 
     def __init__(self, members: int, publishers: int = 1) -> None:
         self.counts = context.RawArray(c_uint64, members)
@@ -156,7 +158,7 @@ class Board:
 
     @property
     def target(self) -> int:
-        """With this message the slice ends; 0: that is not known yet."""
+        """Return the last message of the slice; 0: it is not known yet."""
         ends = list(self._ends)
         return sum(ends) if all(ends) else 0
 
@@ -221,7 +223,7 @@ def _flood(
     while not ended:
         board.wait(load.window)
         ended = time.monotonic() >= end
-        if ended:  # known to all before the last block reaches anybody
+        if ended:  # known to all before the last block arrives
             board.end(place, board.sent[place] + block)
         for _ in range(block - 1):
             send(body)

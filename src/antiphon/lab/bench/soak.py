@@ -1,4 +1,4 @@
-"""`antiphon bench soak`: a long time of full load, in which nobody may be suspected wrongly.
+"""`antiphon bench soak`: a long time of full load, in which no member may be suspected wrongly.
 
 Three servers, a publisher that sends as fast as it can (`processes.py`), and three members of a
 group, one at each server, for an hour by default. Under this load every process is late all the

@@ -1,4 +1,4 @@
-"""`antiphon bench start`: how long it takes until something works.
+"""`antiphon bench start`: how long imports, servers and recoveries take.
 
 `import_ms`: `import antiphon` in a fresh process, with byte code. `embedded_ms`: in the same
 process, from `connect("embedded:")` until a first message was sent and received. `cluster_ms`: from

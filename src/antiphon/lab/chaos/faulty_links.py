@@ -1,7 +1,7 @@
 """Connections that go wrong: listeners that pass bytes on to a server until a fault stops them.
 
 A link that *stalls* takes nothing from its sender and passes nothing on, like a network that loses
-every packet: neither end hears anything, and bytes that were on their way arrive when the link
+every packet: neither end receives bytes, and those that were on their way arrive when the link
 flows again. One that is *cut* ends its connections and takes no new ones.
 """
 
@@ -70,7 +70,7 @@ class Link:
             if not self._is_cut:
                 await self._pass_on(reader, writer)
         except OSError:
-            pass  # the server is not there, or somebody hung up
+            pass  # the server is not there, or one end has closed the connection
         finally:
             self._writers.discard(writer)
             writer.transport.abort()

@@ -32,13 +32,15 @@ COINS = 20
 
 
 def judge_group(events: Iterable[TraceEvent]) -> list[str]:
-    """`events` of all processes, while they are members still."""
+    """Return the violations of the group. `events`: of all processes, while they are still
+    members."""
     own = [event for event in events if event.group == GROUP or event.kind == "crash"]
     return [str(violation) for violation in groups.check(own)]
 
 
 def judge_accounts(events: Iterable[TraceEvent], found: list[str]) -> list[str]:
-    """`found`: the coins that are in the accounts when all have stopped."""
+    """Return the violations of transfers. `found`: the coins that are in the accounts when all have
+    stopped."""
     mine = sorted((e for e in events if e.group == ACCOUNTS), key=lambda e: e.at)
     return [*_look_at_coins(mine, found), *_look_at_transfers(mine)]
 
@@ -103,7 +105,7 @@ class Judge:
         self._readings: dict[str, Reading] = {}
         self.violations: list[str] = []
         self._count: Counter[str] = Counter()
-        self.longest_pause_s = 0.0  # in which nothing was acknowledged to any sender
+        self.longest_pause_s = 0.0  # without an acknowledgement to any sender
         self._look_at_sending()
         self._look_at_the_order()
         self._look_at_deliveries()
@@ -221,7 +223,7 @@ class Judge:
         reading.open[event.session].append(position)
 
     def _in_order(self, reading: Reading, event: TraceEvent, at: int) -> None:
-        """Nothing that is for it and comes earlier may be missing."""
+        """Check that no earlier message for this reading is missing."""
         after = bisect_right(reading.expected, reading.reached.get(event.session, 0))
         missed = [p for p in reading.expected[after:at] if p not in reading.seen]
         if missed:

@@ -176,7 +176,7 @@ class Programs:
         return f"{name} ended with {code}: {said[-1] if said else ''}"
 
     def at_work(self, *names: str) -> bool:
-        """Whether these have sent or subscribed since they were started last."""
+        """Return whether these have sent or subscribed since they were started last."""
         # By the clock: one that is killed before it begins leaves no trace to count.
         last = {e.process: e.at for e in sorted(self.events(), key=lambda e: e.at)}
         return all(last.get(name, 0.0) >= self._started[name] for name in names)

@@ -128,7 +128,7 @@ class Chaos:
 
     @property
     def _url(self) -> str:
-        """Where programs find the servers."""
+        """The URL by which programs find the servers."""
         links = self._links.to_programs.values()
         return "antiphon://" + ",".join(format_address(link.address) for link in links)
 
@@ -235,7 +235,7 @@ class Chaos:
             self._complaints.append(f"waited {REPAIR_S:g} s without success: {what}")
 
     def _until(self, condition: Callable[[], bool]) -> bool:
-        """Whether it came to hold in time."""
+        """Return whether a condition came to hold in time."""
         deadline = time.monotonic() + REPAIR_S
         while not condition():
             if time.monotonic() > deadline:

@@ -40,11 +40,11 @@ MEMBERS = ("replica-1", "replica-2", "replica-3")
 WRITERS = ("writer-1", "writer-2")
 TRACES = "traces"
 JUDGED = "judged"
-"""The traces as they were when both judges are to look at them."""
+"""The traces as both judges get them."""
 
 KEYS = 50  # of each writer
 PAUSE_S = 0.005  # of a writer, between two writes
-CALM_S = 2.0  # between one thing that happens and the next
+CALM_S = 2.0  # between one kill or start and the next
 WAIT_S = 20.0
 SPARK = {
     # A few thousand rows: half the time without the better compiler, and without many pieces.
@@ -416,7 +416,7 @@ def _report(folder: Path, happened: list[Mark]) -> dict[str, Any]:
 
 
 def what_is_wrong(writers: list[Writer], tables: dict[str, str]) -> list[str]:
-    """`tables`: of each member, as JSON."""
+    """Return complaints about the results. `tables`: of each member, as JSON."""
     wrong = [f"{w.name}: {w.error}" for w in writers if w.error is not None]
     wrong += [complaint for writer in writers for complaint in writer.wrong]
     right = {key: value for writer in writers for key, value in writer.table.items()}

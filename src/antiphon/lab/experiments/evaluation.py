@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Messages(NamedTuple):
-    """Those that were delivered at all; the lists have a time for each."""
+    """The messages that were delivered at all; the lists have a time for each."""
 
     sent: list[float]
     first: list[float]
@@ -42,8 +42,8 @@ def by_run(done: Done) -> Row:
 
 
 def over_time(done: Done, every_s: float) -> list[Row]:
-    """A row for each stretch of time in which something was first delivered: at (when it begins)
-    and messages_per_s."""
+    """Return a row for each stretch of time with first deliveries: at (when it begins) and
+    messages_per_s."""
     stretches = Counter(math.floor(at / every_s) for at in _messages(done).first)
     return [
         {"at": stretch * every_s, "messages_per_s": count / every_s}
@@ -52,7 +52,7 @@ def over_time(done: Done, every_s: float) -> list[Row]:
 
 
 def with_losses(row: Row) -> Row:
-    """Every message is due at every member."""
+    """Return a row with the count of lost deliveries: every message is due at every member."""
     return {**row, "lost": row["sent"] * row["members"] - row["deliveries"]}
 
 

@@ -44,7 +44,7 @@ OpenPeer = Callable[..., AbstractContextManager[tuple[str, Callable[[], Peer]]]]
 
 
 class Done(NamedTuple):
-    """What one process did in a slice; it has sent something only if it is the one that sends."""
+    """The work of one process in a slice; only the last process sends."""
 
     received: Part
     sent: Part | None
@@ -80,8 +80,8 @@ def _work(
 
 
 class Peers:
-    """So many processes of one system, ready to work; all end with the `stack`. The first one
-    leads, whatever that means there, and the last one sends."""
+    """`count` processes of one system, ready to work; all end with the `stack`. The first one
+    leads, in the sense of the system, and the last one sends."""
 
     def __init__(
         self, stack: ExitStack, load: Load, count: int, open_peer: OpenPeer, *args: Any

@@ -48,7 +48,7 @@ class Turns(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure all sizes, and tell."""
+    """Measure all sizes, and report."""
     with Progress() as progress:
         bar = progress.add_task("", total=len(args.sizes) * (1 + args.rounds) * len(SYSTEMS))
 
@@ -98,8 +98,8 @@ def _warm_up(side: Side, load: Load, per_pack: int) -> int:
 
 
 def figures(turns: Turns) -> Figures:
-    """Return what is known of one system: for each figure the median of the rounds, the lowest and
-    the highest."""
+    """Return the figures of one system: for each the median of the rounds, the lowest and the
+    highest."""
     floods, light = turns
     found = {
         "messages_per_s": spread([one.per_s for one in floods], 0),
@@ -121,7 +121,7 @@ MEASURES: dict[str, Callable[[Turns, int], float]] = {
     "cpu_": lambda turns, i: turns.floods[i].cpu_s_per_million,
     "p50_": lambda turns, i: median(turns.light[i].delays_ms(min)),
 }
-"""What the channel is compared by, in round `i`."""
+"""The figures by which the channel is compared, in round `i`."""
 
 
 def ratios(turns: dict[str, Turns]) -> Figures:
@@ -141,7 +141,7 @@ def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
     return {name: round(value, digits) if digits else round(value) for name, value in parts.items()}
 
 
-# -- Telling ---------------------------------------------------------------------------------------
+# -- The report ------------------------------------------------------------------------------------
 
 
 def _show(report: Figures) -> None:
@@ -163,6 +163,6 @@ def figures_of(one: Figures) -> list[str]:
 
 
 def text(parts: dict[str, float]) -> str:
-    """Return a figure with its lowest and highest, as people read them."""
+    """Return a figure with its lowest and highest value as text."""
     middle, lowest, highest = (f"{value:,}" for value in parts.values())
     return f"{middle} ({lowest} to {highest})"

@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 DESTINATION = "topic:bench"
 RECEIVE_BYTES = 256 << 10
 HERE = b"!"
-"""What the middle says first, so that a peer knows that it will get everything."""
+"""The first bytes from the middle, by which a peer knows that it will get everything."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -51,7 +51,7 @@ def open_peer(place: int, address: str) -> Iterator[tuple[str, Callable[[], Peer
 
 
 def _no_packs() -> int:
-    """Nobody counts them here: they are as large as the sender is told."""
+    """Return 0: packs are not counted here, for their size is given to the sender."""
     return 0
 
 
@@ -68,7 +68,7 @@ class Nobody:
 
 
 class StarSender:
-    """Packs messages, as many as it is told."""
+    """A sender that packs messages, `per_pack` at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.per_pack = 1
@@ -84,7 +84,7 @@ class StarSender:
             self.flush(None)
 
     def flush(self, last: None) -> None:
-        """Send what there is."""
+        """Send the gathered messages."""
         if not self._bodies:
             return
         count = len(self._bodies)
@@ -128,7 +128,7 @@ def _of(one: bytes) -> Iterator[bytes]:
 
 
 class Middle:
-    """The peer through which everything goes; its own messages are what it passes on."""
+    """The peer in the middle, which passes all packs on; it receives them itself, too."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -146,7 +146,7 @@ class Middle:
         transport.write(HERE)
 
     def take(self, data: bytes) -> None:
-        """Pass on what the one that sends has sent."""
+        """Pass on bytes of the sender."""
         for other in self._others:
             other.write(data)
         self.chunks.put(data)

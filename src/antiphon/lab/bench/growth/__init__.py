@@ -1,1 +1,1 @@
-"""The cost of more of something: members, servers, backlog, topics, subscriptions, connections."""
+"""The cost of more members, servers, backlog, topics, subscriptions and connections."""

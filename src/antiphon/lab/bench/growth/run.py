@@ -1,4 +1,4 @@
-"""`antiphon bench growth`: measures the cost of having more of something.
+"""`antiphon bench growth`: measures the cost of more members, servers, backlog, topics and so on.
 
 A dimension is the thing that grows: members of a group, servers, a backlog on disk, topics, durable
 subscriptions nobody reads, idle connections. Its points grow by factors, and each is measured with
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = [args.dimension] if args.dimension else list(DIMENSIONS)
     effort = QUICK if args.quick else FULL
     report: dict[str, Any] = {"cores": os.cpu_count(), "size": measures.SIZE, "load": _load()}
-    if args.out is not None:  # before the hours of measuring
+    if args.out is not None:  # fails before the hours of measuring
         Path(args.out).mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         points = {name: _points(name, args.quick) for name in chosen}
