@@ -230,7 +230,7 @@ def test_what_cannot_be_used_exits_2_with_one_sentence(
         (f"group {URL} accounts", "antiphon.cli.group.run"),
         ("bench throughput", "antiphon.lab.bench.compare.throughput"),
         ("bench latency", "antiphon.lab.bench.compare.latency"),
-        ("bench channels --sizes 100", "antiphon.lab.bench.channels.speed.run"),
+        ("bench channels --sizes 100", "antiphon.lab.bench.channels.run.run"),
         ("bench peers --sizes 100 1000", "antiphon.lab.bench.rivals.run.run"),
         ("bench packing --quick", "antiphon.lab.experiments.packing.bench.run"),
         ("experiment groups", "antiphon.lab.experiments.groups.run"),

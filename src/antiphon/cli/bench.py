@@ -212,10 +212,17 @@ COMMANDS = (
     ),
     (
         "channels",
-        "measure a channel of peers beside a bare star of peers and beside our servers",
-        "antiphon bench channels --sizes 100",
-        implementation("antiphon.lab.bench.channels.speed", "run"),
+        "measure channels beside a bare star and our servers, their views, or up to 30 members",
+        "antiphon bench channels speed --sizes 100",
+        implementation("antiphon.lab.bench.channels.run", "run"),
         (
+            option(
+                "what",
+                "speed beside others, how soon views come, or what more members cost",
+                "speed",
+                nargs="?",
+                choices=("speed", "views", "members"),
+            ),
             option(
                 "--processes",
                 "of the channel, 3 to 30",

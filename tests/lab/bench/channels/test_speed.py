@@ -68,7 +68,7 @@ def test_the_middle_cuts_packs_out_of_chunks_of_any_size(chunk: int) -> None:
 
 @pytest.mark.process
 def test_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "bench channels --sizes 1000 --rounds 1 --seconds 0.3 --rate 500 --json"
+    line = "bench channels speed --sizes 1000 --rounds 1 --seconds 0.3 --rate 500 --json"
     assert cli.main(line.split()) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["processes"], report["rate"]) == (3, 500)

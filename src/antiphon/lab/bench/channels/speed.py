@@ -1,4 +1,4 @@
-"""`antiphon bench channels`: a channel beside the bare star of peers and beside our servers.
+"""`antiphon bench channels speed`: a channel beside the bare star of peers and beside our servers.
 
 The same loops drive all three, in turns, round by round, so that other load on the machine affects
 all of them. One process sends, and every message goes to all:
@@ -74,24 +74,24 @@ def _run(size: int, args: argparse.Namespace, tell: Callable[[str], None]) -> Fi
             "star": Peers(stack, load, count, star.open_peer),
             "servers": Messaging(stack, shape, "memory"),
         }
-        per_pack = 0
-        for side in sides.values():
+        tell(f"{size} bytes: warming up")
+        packs = per_pack(channel.work(Flood(WARM_S)), load)
+        for name in SYSTEMS[1:]:
             tell(f"{size} bytes: warming up")
-            per_pack = _warm_up(side, load, per_pack)
+            sides[name].work(Flood(WARM_S, packs))
         for _ in range(args.rounds):
             for name, side in sides.items():
                 tell(f"{size} bytes: {name}")
                 light = Paced(max(100, round(args.seconds * args.rate)), args.rate)
                 turns[name].light.append(side.work(light))
-                turns[name].floods.append(side.work(Flood(args.seconds, per_pack)))
+                turns[name].floods.append(side.work(Flood(args.seconds, packs)))
     return {"size": size, **{name: figures(one) for name, one in turns.items()}, **ratios(turns)}
 
 
-def _warm_up(side: Side, load: Load, per_pack: int) -> int:
-    """Return how many messages a pack of the channel has, which is the first to warm up."""
-    done = side.work(Flood(WARM_S, max(1, per_pack)))
+def per_pack(done: Slice, load: Load) -> int:
+    """Return how many messages the star is to pack, as many as the channel did."""
     # A pack is smaller than the lead that the sender may have: otherwise all would wait.
-    return per_pack or min(round(done.messages / max(1, done.packs)), load.window // 2)
+    return min(round(done.messages / max(1, done.packs)), load.window // 2)
 
 
 # -- Figures ---------------------------------------------------------------------------------------
