@@ -185,8 +185,9 @@ class Process:
     def _carry_out(self, output: Output) -> None:
         world = self.world
         match output:
-            case Transmit(to, data):
-                for target in to:
+            case Transmit():
+                data = output.data
+                for target in output.to:
                     if self.alive:  # a trap may kill it while it sends
                         world.network.transmit(self, target, data)
             case Delivered():
