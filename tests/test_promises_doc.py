@@ -14,10 +14,14 @@ from antiphon.broker.machine.consumers import opening
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.sessions import producers
 from antiphon.model import destinations
+from antiphon.peers.channel import driver
+from antiphon.peers.layers import detector, state
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/PROMISES.md").read_text(encoding="utf-8")
 DAY_MS = 24 * 3600 * 1000
+
+DETECTOR = detector.Detector().options()
 
 TIMES = {
     "the *lease* of a session": f"{LEASE_MS // 1000} s",
@@ -28,6 +32,13 @@ TIMES = {
     ),
     "messages that were staged": f"{transactions.STAGED_RETENTION_MS // DAY_MS} day",
     "a group that was named": f"{membership.KEPT_MS // 3_600_000} hour",
+    "a member that is silent": (
+        f"after {DETECTOR['floor_ms'] // 1000} to {DETECTOR['ceiling_ms'] // 1000} s"
+    ),
+    "a member whose connection was lost": f"after {detector.ANSWER_MS / 1000} s",
+    "a program that takes nothing": f"after {driver.BEHIND_MS // 1000} s",
+    "a member that hands out a state": f"after {state.PATIENCE_MS // 1000} s",
+    "`close` waits": f"{driver.LEAVE_MS // 1000} s",
 }
 
 LIMITS = [
