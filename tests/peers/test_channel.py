@@ -20,6 +20,8 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats.channel_trace import ChannelReading
+from antiphon.formats.peer_wire import Question
+from antiphon.io.peers.asking import ask
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.channel import outbox
 from antiphon.peers.layers.layer import (
@@ -355,6 +357,13 @@ def test_a_layer_that_fails_ends_its_channel_and_says_why() -> None:
         a.send("broken")
         with pytest.raises(ConnectionLostError, match=r"the stack of a has failed.*planted"):
             a.receive(WAIT_S)
+
+
+def test_a_primary_view_is_not_founded_anew(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    answer = ask(pair[0].address, Question("c", "reform"), None, False, WAIT_S)
+    assert (answer.good, answer.text) == (False, "a is in a primary view")
+    answer = ask(pair[0].address, Question("c", "sing"), None, False, WAIT_S)
+    assert (answer.good, answer.text) == (False, "a does not know what 'sing' is")
 
 
 def test_status_is_for_people(pair: tuple[peers.Channel, peers.Channel]) -> None:

@@ -106,6 +106,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_cluster(commands)
     _add_pub(commands)
     _add_sub(commands)
+    _add_peers(commands)
     _add_watch_group(commands)
     _add_demo(commands)
     _add_doctor(commands)
@@ -236,6 +237,43 @@ CHANGES: tuple[tuple[str, str, Callable[[str], object], str, str | int], ...] = 
     ("remove", "remove servers, one after the other", positive, "4", "+"),
     ("transfer", "hand the leadership to a server", positive, "2", 1),
 )
+
+
+# -- Peers -----------------------------------------------------------------------------------------
+
+
+def _add_peers(commands: Commands) -> None:
+    peers = add_group(
+        commands,
+        "peers",
+        "look at a cluster of peers, and mend it",
+        "antiphon peers status peer:alarms",
+    )
+    options = (
+        option("url", "peer:NAME, or another URL of a cluster of peers", metavar="URL"),
+        option("--certificate", "this program's certificate", type=arguments.path, metavar="PEM"),
+        option("--key", "its private key", type=arguments.path, metavar="PEM"),
+        option("--authority", "the authority of all members", type=arguments.path, metavar="PEM"),
+        flag("--plaintext", "without TLS also off loopback"),
+        add_json,
+    )
+    add_command(
+        peers,
+        "status",
+        "show the processes, their views and whom they wait for; exit code 1 without a primary one",
+        "antiphon peers status peer:alarms",
+        implementation("antiphon.cli.peers", "status"),
+        *options,
+    )
+    add_command(
+        peers,
+        "reform",
+        "found a cluster anew whose majority is gone for good, with those who are left; if the "
+        "others are only cut off, there will be two clusters",
+        "antiphon peers reform peer:alarms",
+        implementation("antiphon.cli.peers", "reform"),
+        *options,
+    )
 
 
 # -- Messages and groups ---------------------------------------------------------------------------

@@ -15,6 +15,9 @@ stack begins with it: its first byte is a level (`peers/stack/codec.py`).
       | <------- frames both ways -------> |
       | ------ Goodbye, or nothing ------> |
 
+A program that is no process of the cluster, as `antiphon peers` is none, sends a `Question` in
+place of all that, and gets an `Answer`.
+
 Everything here raises `FormatError` on bytes that are not as drawn.
 """
 
@@ -75,7 +78,22 @@ class Doubled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """There is another connection between these two, which is used instead."""
 
 
-Word: TypeAlias = Ready | Refused | Goodbye | Doubled
+class Question(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The only words of a program that does not take part: it asks a process of this cluster for
+    its status ("status"), or to found the cluster anew ("reform")."""
+
+    cluster: str
+    what: str
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The answer: a JSON object, or, if it is not `good`, why there is none."""
+
+    good: bool
+    text: str
+
+
+Word: TypeAlias = Ready | Refused | Goodbye | Doubled | Question | Answer
 
 _encoder = msgspec.msgpack.Encoder()
 _hello = msgspec.msgpack.Decoder(PeerHello)

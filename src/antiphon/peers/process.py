@@ -9,6 +9,7 @@ knows the difference.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import threading
@@ -146,6 +147,8 @@ class Process:
             "cluster": self._cluster.name,
             "address": self.address,
             "view": str(conversation.view),
+            "members": list(conversation.view.members),
+            "primary": self._is_primary(),
             "waits_for": conversation.hindrance,
             "unread_bytes": conversation.inbox.waiting_bytes,
             "refused": dict(self.refusals),
@@ -153,6 +156,11 @@ class Process:
             "transport": {} if transport is None else transport.counts(),
             "layers": dict(self._running.status()),
         }
+
+    def _is_primary(self) -> bool:
+        """Whether the view is primary that was formed last, though it may not be shown."""
+        layers = dict(self._running.status())
+        return bool(layers.get("membership", {}).get("primary", self._running.view.primary))
 
     # -- Beginning -----------------------------------------------------------------------------
 
@@ -283,6 +291,20 @@ class Process:
     def replaced(self, reason: str) -> None:
         """A primary view of others has another process of this one's name."""
         self.driver.replaced(reason)
+
+    def asked(self, what: str) -> peer_wire.Answer:
+        """Answer a program that does not take part."""
+        match what:
+            case "status":
+                return peer_wire.Answer(True, json.dumps(self.status()))
+            case "reform" if self._is_primary():
+                return peer_wire.Answer(False, f"{self.me} is in a primary view")
+            case "reform":
+                logger.warning("%s was told to found %r anew", self.me, self._cluster.name)
+                self._running.found(now_ms())
+                self.driver.wake()
+                return peer_wire.Answer(True, "{}")
+        return peer_wire.Answer(False, f"{self.me} does not know what {what!r} is")
 
     # -- Called by the driver (`Port`) -----------------------------------------------------------
 

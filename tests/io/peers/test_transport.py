@@ -17,6 +17,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.formats import peer_wire as wire
 from antiphon.formats.frames import Body, frame
 from antiphon.io.peers import connection, transport
+from antiphon.io.peers.asking import ask
 from antiphon.io.peers.security import Contexts, Tls, contexts_of
 from antiphon.io.peers.transport import PeerTransport
 from antiphon.model.peer_views import MemberId
@@ -59,6 +60,9 @@ class Peer:
 
     def refused(self, who: str, reason: str, again: bool) -> None:
         self.refusals.append(reason)
+
+    def asked(self, what: str) -> wire.Answer:
+        return wire.Answer(True, f"{self.id} is asked: {what}")
 
     def replaced(self, reason: str) -> None:
         self.told.append(("replaced", reason))
@@ -270,10 +274,29 @@ def test_garbage_ends_its_connection_and_no_other() -> None:
                 frame(b"\x00" * 100),
                 frame(hello[:-3]),
                 frame(hello) + frame(b"\xff" + b"\x91\xa5Ready") + b"garbage that is no frame",
+                frame(wire.encode_word(wire.Goodbye())),
+                frame(hello) + frame(wire.encode_word(wire.Question("c", "status"))),
             ):
                 assert await answer(a.address, greeting) is not None
             a.send(b"still there", b)
             await eventually(lambda: b.frames == [("a", b"still there")])
+
+    run(test)
+
+
+def test_a_program_that_does_not_take_part_gets_an_answer_and_nothing_else() -> None:
+    async def test() -> None:
+        async with peers("a") as (a,):
+
+            async def asked(cluster: str) -> wire.Answer:
+                question = wire.Question(cluster, "status")
+                return await asyncio.to_thread(ask, a.address, question, None, False, 10.0)
+
+            assert await asked("c") == wire.Answer(True, "a is asked: status")
+            other = "a belongs to the cluster 'c', not to 'd'"
+            assert await asked("d") == wire.Answer(False, other)
+            await eventually(lambda: a.transport.counts()["strangers"] == 0)
+            assert a.told == []
 
     run(test)
 

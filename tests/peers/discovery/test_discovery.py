@@ -78,6 +78,18 @@ def test_when_all_are_gone_the_next_one_founds_however_they_ended(runtime: Path)
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("name", ["../../elsewhere", "/etc/x", "n" * 250, "[red]"])
+def test_names_of_members_are_no_paths(runtime: Path, tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        for place in (Local("c"), Folder(str(tmp_path / "shared"), "c")):
+            assert await place.enter(MemberId(name, 7), "127.0.0.1:1")
+            await place.leave(last=True)
+
+    asyncio.run(test())
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"antiphon/c/lock"}
+
+
 def test_clusters_of_other_names_have_nothing_to_do_with_it(runtime: Path) -> None:
     async def test() -> None:
         one, two = Local("c"), Local("d")
@@ -118,7 +130,7 @@ def test_files_that_were_not_renewed_are_those_of_the_dead(tmp_path: Path) -> No
         one, two = Folder(str(tmp_path), "c"), Folder(str(tmp_path), "c")
         await one.enter(A, "10.0.0.1:1")
         await two.enter(B, "10.0.0.2:2")
-        (path,) = (tmp_path / "c").glob("a-*.peer")
+        (path,) = (tmp_path / "c").glob(f"{A.incarnation:x}.peer")
         os.utime(path, (0, path.stat().st_mtime - folder.DEAD_S - 1))
         assert await two.look() == ["10.0.0.2:2"]
         assert not path.exists()

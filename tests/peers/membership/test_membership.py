@@ -114,6 +114,38 @@ def test_a_hidden_minority_waits() -> None:
     }
 
 
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_rest_that_is_told_to_founds_the_group_anew(hides: bool) -> None:
+    group = founded(hides=hides)
+    group.kill("b")
+    group.kill("c")
+    group.start("d")
+    group.run(5000)
+    for name in "ad":
+        status = group.processes[name].layer("membership").status()
+        assert not status["primary"]
+    a = group.processes["a"]
+    group.act(a, lambda: a.running.found(group.now_ms))
+    assert group.until(group.together("a", "d"))
+    group.start("b", "c")
+    assert group.until(group.together("a", "b", "c", "d"))
+    group.kill("a")
+    assert group.until(group.together("b", "c", "d"))
+
+
+def test_leave_to_found_ends_with_the_next_primary_view() -> None:
+    group = founded()
+    c = group.processes["c"]
+    group.act(c, lambda: c.running.found(group.now_ms))
+    group.start("d")
+    assert group.until(group.together("a", "b", "c", "d"))
+    group.part("c", "abd")
+    assert group.until(group.together("a", "b", "d"))
+    assert group.until(group.together("c", primary=False))
+    group.run(5000)
+    assert not c.view.primary
+
+
 def test_the_last_process_leaves_at_once() -> None:
     group = founded()
     group.kill("b")

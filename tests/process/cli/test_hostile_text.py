@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +20,12 @@ from typing import Any, NamedTuple
 import pytest
 
 import antiphon
+import antiphon.peers
 from antiphon.cli import commands
+from antiphon.formats.frames import frame
+from antiphon.formats.peer_wire import Answer, encode_word
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
+from antiphon.peers.stack.stacks import TOTAL_UNIFORM
 from antiphon.server.local_cluster import COMMAND, LocalCluster
 from antiphon.terminal.lines import _HARMFUL, harmless
 from tests import quick_java
@@ -164,6 +170,38 @@ def group(world: World) -> None:
     check(run(world, "group", world.url, TEXT).stderr, "[red]:warning:")
 
 
+def peers_command(command: str) -> Callable[[World], None]:
+    """Members with names that are allowed; and what answers at an address may be anything."""
+
+    def case(world: World) -> None:
+        cluster = f"{command}{os.getpid()}"
+        with ExitStack() as stack:
+            for name in NAMES[:-1]:
+                channel = stack.enter_context(antiphon.peers.Channel(TOTAL_UNIFORM, name=name))
+                channel.connect(cluster)
+            done = run(world, "peers", command, f"peer:{cluster}")
+        if command == "status":
+            check(done.stdout, *NAMES[:-1])
+        else:
+            assert done.returncode == 1
+        with socket.create_server(("127.0.0.1", 0)) as forger:
+            thread = threading.Thread(target=forge, args=(forger,))
+            thread.start()
+            address = f"127.0.0.1:{forger.getsockname()[1]}"
+            done = run(world, "peers", command, f"peer://{address}/c")
+            thread.join()
+        assert done.returncode == 1
+        check(done.stdout + done.stderr, "[/y] [red]:warning:")
+
+    return case
+
+
+def forge(forger: socket.socket) -> None:
+    with forger.accept()[0] as sock:
+        sock.recv(1000)
+        sock.sendall(frame(encode_word(Answer(False, TEXT))))
+
+
 def doctor(world: World) -> None:
     check(run(world, "doctor", "--data", str(world.folder)).stdout, "[red]:warning:")
     check(run(world, "doctor", "--data", str(world.folder / "none")).stdout, "[red]:warning:")
@@ -243,6 +281,8 @@ CASES: dict[str, Callable[[World], None] | str] = {
     "sub": sub,
     "group": group,
     "doctor": doctor,
+    "peers status": peers_command("status"),
+    "peers reform": peers_command("reform"),
     "chaos": chaos,
     "journal inspect": journal_inspect,
     "trace show": trace_show,

@@ -51,6 +51,9 @@ class Hub(Protocol):
     def ready(self, connection: PeerConnection) -> bool:
         """The handshake is over: return whether this connection is used from here on."""
 
+    def asked(self, question: wire.Question) -> wire.Answer:
+        """Answer a program that does not take part."""
+
     def came(self, connection: PeerConnection, bodies: Sequence[Body]) -> None:
         """Frames of the stack have arrived."""
 
@@ -197,7 +200,10 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _shake_hands(self, body: Body) -> None:
         if self.peer is None:
-            self._greet(wire.decode_hello(body))
+            if not self.dialled and body and body[0] == wire.MARK:
+                self._answer(wire.decode_word(body))
+            else:
+                self._greet(wire.decode_hello(body))
             return
         self._hear(body)
         if self.ended:
@@ -205,6 +211,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self.dialled:
             self.say(wire.Ready())
         self._use()
+
+    def _answer(self, word: wire.Word) -> None:
+        if not isinstance(word, wire.Question):
+            raise FormatError(f"{type(word).__name__} before the handshake")
+        self.say(self._hub.asked(word))
+        self.end("its question was answered")
 
     def _greet(self, hello: PeerHello) -> None:
         self.peer = hello
@@ -243,6 +255,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             case wire.Ready():
                 if self.used:
                     raise FormatError("ready twice")
+            case wire.Question() | wire.Answer():
+                raise FormatError("a question or an answer behind a handshake")
 
     def double(self) -> None:
         """Give this connection up for another one to the same process."""

@@ -64,6 +64,9 @@ class PeerHandler(Protocol):
     def replaced(self, reason: str) -> None:
         """A primary view of others has another process of this one's name."""
 
+    def asked(self, what: str) -> wire.Answer:
+        """Answer a program that does not take part; see `Question`."""
+
 
 class PeerTransport:
     """The connections of one process; promises are the module's."""
@@ -276,6 +279,13 @@ class PeerTransport:
     def replaced(self, reason: str) -> None:
         """The other side of a connection has a member of this process's name."""
         self._handler.replaced(reason)
+
+    def asked(self, question: wire.Question) -> wire.Answer:
+        """Answer a program that does not take part."""
+        if question.cluster != self.own.cluster:
+            own = f"{self.own.member} belongs to the cluster {self.own.cluster!r}"
+            return wire.Answer(False, f"{own}, not to {question.cluster!r}")
+        return self._handler.asked(question.what)
 
     def left(self, connection: PeerConnection) -> None:
         """The connection is gone."""

@@ -23,10 +23,12 @@ from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.tracing import ChannelTrace
+from antiphon.peers.channel.views import names
 from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
 from antiphon.peers.membership.member import Left
+from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
 
 logger = logging.getLogger("antiphon.peers.channel")
@@ -248,12 +250,18 @@ class ChannelDriver:
         if self._waits_for is not None:
             return f"{self._waits_for.process}: {self._waits_for.why}"
         if running.frozen:
-            return "the view is changing"
+            return self._why_frozen()
         if running.waiting:
             return "this view may not send"
         if self._conversation.waits_for_order:
             return self._why_not_ordered()
         return ""
+
+    def _why_frozen(self) -> str:
+        for layer in self._running.layers:
+            if isinstance(layer, Membership) and (hidden := layer.hidden):
+                return f"only primary views count, and {' '.join(names(hidden.members))} are none"
+        return "the view is changing"
 
     def _why_not_ordered(self) -> str:
         leader = self._running.view.leader

@@ -10,7 +10,8 @@ from antiphon.model.peer_views import MemberId
 
 class Discovery(Protocol):
     """Where the processes of one cluster find each other's addresses. Used on one event loop, by
-    one process: `enter`, then `look` now and then, then `leave`."""
+    one process: `enter`, then `look` now and then, then `leave`; without `enter` by a program that
+    only wants to look."""
 
     @property
     def listen(self) -> tuple[str, ...]:

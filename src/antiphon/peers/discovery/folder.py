@@ -39,11 +39,11 @@ class Folder:
 
     def _enter(self, member: MemberId, address: str) -> bool:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{member.name}-{member.incarnation:x}{SUFFIX}"
+        path = self._folder / f"{member.incarnation:x}{SUFFIX}"  # names may contain slashes
         self._path, self._address = path, address
         self._renew()
         with suppress(FileExistsError), (self._folder / RECORD).open("x") as record:
-            record.write(f"{path.stem} at {address}\n")
+            record.write(f"{member.name} at {address}\n")
             record.flush()
             os.fsync(record.fileno())
             return True
@@ -54,12 +54,13 @@ class Folder:
         return await asyncio.to_thread(self._looked)
 
     def _looked(self) -> Sequence[str]:
-        self._renew()
+        if self._address:  # it takes part, and does not only look
+            self._renew()
         found: list[tuple[float, Path, str]] = []
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             with suppress(FileNotFoundError):
                 found.append((path.stat().st_mtime, path, path.read_text(encoding="utf-8")))
-        latest_s = max(renewed_s for renewed_s, *_ in found)
+        latest_s = max((renewed_s for renewed_s, *_ in found), default=0.0)
         addresses = []
         for renewed_s, path, address in found:
             if latest_s - renewed_s > DEAD_S:

@@ -49,7 +49,7 @@ class Local:
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             is_first = not self._living()
-            path = self._folder / f"{member.name}-{member.incarnation:x}{SUFFIX}"
+            path = self._folder / f"{member.incarnation:x}{SUFFIX}"  # names may contain slashes
             self._own = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             self._path = path
             fcntl.flock(self._own, fcntl.LOCK_EX)
@@ -61,6 +61,8 @@ class Local:
         return await asyncio.to_thread(self._looked)
 
     def _looked(self) -> Sequence[str]:
+        if not self._folder.exists():
+            return ()
         with self._alone():
             return self._living()
 

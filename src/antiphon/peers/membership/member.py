@@ -260,6 +260,7 @@ class Member:
             past, founding = decision.flagged.past, decision.flagged.founding
             changed = Changed(together, merged, past, founding)
             self._learn(Known(decision.view, decision.flagged.founding))
+            self.founder = False  # it has its primary view, and may found no other one later
         return self._installation(closing, decision.view, decision.summary, changed)
 
     def _installation(

@@ -75,8 +75,9 @@ class Membership(Layer):
     process that holds the founding record does (`found`). `lead`: who coordinates.
 
     Needs: the opinions of `Detector`, and the streams of `Reliable`, without which views promise
-    nothing of frames. Limits: without a primary view
-    that goes on there is never another one, until a process is told to found again.
+    nothing of frames. Limits: when a quorum of the last primary view is gone for good, there is
+    never another one, until a process is told to found the group anew (`found`). With whoever is
+    there it begins another chain then; if the others were alive after all, there are two.
     """
 
     name = "membership"
@@ -135,6 +136,11 @@ class Membership(Layer):
     def formed(self) -> PeerView:
         """The last view that was formed with this process; it may be hidden."""
         return self._member.formed
+
+    @property
+    def hidden(self) -> PeerView | None:
+        """The view that this process is in, if it is hidden, because it is not primary."""
+        return self._member.formed if self._member.phase is Phase.WAITING else None
 
     # -- Inputs --------------------------------------------------------------------------------
 
@@ -440,6 +446,7 @@ class Membership(Layer):
         member, attempt = self._member, self._coordinator.attempt
         return {
             "view": str(member.formed),
+            "primary": member.formed.primary,
             "phase": member.phase.value,
             "prefers": str(self._here.prefers) if self._here else None,
             "coordinates": str(attempt.change) if attempt else None,
