@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from antiphon.checkers import groups, memberships
-from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.run import make_world, run_world
 from tests.checkers.support.histories import History, of_members, pair
 from tests.sim.test_group_seeds import plans

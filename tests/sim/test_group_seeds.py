@@ -8,7 +8,7 @@ import pytest
 from antiphon.checkers import groups
 from antiphon.cli.sim import check_seed
 from antiphon.formats.trace import decode
-from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.plan import Plan, draw_plan
 from antiphon.sim.programs.member_state import Replica
 from antiphon.sim.run import make_world, run_world

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.formats.frames import NEWEST
-from antiphon.sim.cluster.topology import SHAPES, are_connected, draw_cuts, is_connected
 from antiphon.sim.cluster.world import FOREVER_US, World
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import make_world, run_plan
+from antiphon.sim.topology import SHAPES, are_connected, draw_cuts, is_connected
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from antiphon.sim.cluster.topology import SHAPES
 from antiphon.sim.plan import KINDS, PROGRAM_KINDS
+from antiphon.sim.topology import SHAPES
 from tests.mutants.run import load_all, planted
 from tests.rotation import TURNS
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.message_traits import PLAIN, Traits
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.plan import Messaging, Plan, draw_plan
-from antiphon.sim.programs.message_traits import PLAIN, Traits
 from antiphon.sim.run import make_world, run_world
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antiphon.api.operations import arguments
+from antiphon.api import arguments
 from antiphon.api.protocol.attaching import Terms
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import ClientDriver

@@ -15,8 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Topic
-from antiphon.api.operations import arguments
 from antiphon.api.signatures import made_by
 from antiphon.api.urls import default_url, route_to
 from antiphon.errors import FormatError, MessagesGoneError

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from antiphon.api import arguments
 from antiphon.api.classic.domains import QueueConnectionFactory, TopicConnectionFactory
 from antiphon.api.classic.sessions import ConnectionFactory
 from antiphon.api.messages.destinations import Destination
-from antiphon.api.operations import arguments
 from antiphon.api.urls import listed
 from antiphon.errors import InvalidDestinationError
 from antiphon.io.config import CLIENT_FILE, ClientConfig, Factory, client_config, client_file

@@ -12,6 +12,7 @@ from itertools import chain
 from types import EllipsisType, TracebackType
 from typing import IO, Any, Self, Unpack
 
+from antiphon.api import arguments
 from antiphon.api.connection import Connection
 from antiphon.api.face.consumer import BrowserFace, ConsumerFace
 from antiphon.api.face.context import ContextFace
@@ -29,7 +30,7 @@ from antiphon.api.messages.headers import DEFAULT_HEADERS, SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import SessionMode, SlowPolicy
-from antiphon.api.operations import arguments, closing, destinations, opening, transactions
+from antiphon.api.operations import closing, destinations, opening, transactions
 from antiphon.api.operations.acknowledgements import Loop
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from antiphon.api.group_standing import Standing
 from antiphon.api.messages.group_messages import SuspicionMessage, ViewMessage
 from antiphon.api.messages.message import Message
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.operations.group_standing import Standing
 from antiphon.errors import ConfigurationError
 from antiphon.formats.protocol import AckRow
 from antiphon.formats.trace import Kind, TraceEvent, encode_event

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Destination
-from antiphon.api.operations import arguments
 from antiphon.errors import ConfigurationError, InvalidDestinationError
 from antiphon.io.client_link import ClientLink, OnBodies, OnLost, Route, Servers
 from antiphon.io.config import CLIENT_FILE, client_config

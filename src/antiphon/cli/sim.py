@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.observer import TraceWriter
 from antiphon.sim.cluster.simplifications import simplifications
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.peers import run as channels
 from antiphon.sim.peers import traces
 from antiphon.sim.peers.plan import draw_plan as draw_channels

@@ -14,8 +14,8 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import IO, Any, Self
 
+from antiphon.api import arguments
 from antiphon.api.messages.message import Message
-from antiphon.api.operations import arguments
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.waiting.tasks import Worker, run
 from antiphon.io.peers.security import Tls

@@ -11,11 +11,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Group
 from antiphon.api.messages.group_messages import peer_view
 from antiphon.api.messages.message import Arrival, Message
 from antiphon.api.messages.sending import BODY_MAX, outgoing
-from antiphon.api.operations import arguments
 from antiphon.api.operations.front import LISTENER_TURN, MessageListener
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import check_name

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import IO, Any, Self
 
+from antiphon.api import arguments
 from antiphon.api.messages.message import Message
-from antiphon.api.operations import arguments
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.waiting.threads import Worker, run
 from antiphon.io.background_loop import background_loop

@@ -15,12 +15,10 @@ from antiphon.formats.frames import NEWEST
 from antiphon.log.settings import Settings
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery
-from antiphon.sim.cluster.topology import SHAPES
-from antiphon.sim.programs.member import Membership
-from antiphon.sim.programs.message_traits import Flavour
-from antiphon.sim.programs.program import MAILBOX, Role
-from antiphon.sim.programs.transactor import Transacting
+from antiphon.sim.message_traits import Flavour
+from antiphon.sim.roles import MAILBOX, Membership, Role, Transacting
 from antiphon.sim.seeds import stream
+from antiphon.sim.topology import SHAPES
 
 LEADER = 0
 """A fault's target: the server that leads when it strikes."""
@@ -78,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
     messaging: Messaging | None = None  # None: a log by itself
     local: bool = False  # servers keep acknowledgements of topics to themselves for a while
-    partial: str = ""  # which links of the core stay cut in the end (`sim/cluster/topology.py`)
+    partial: str = ""  # which links of the core stay cut in the end (`sim/topology.py`)
     bandwidth: int = 0  # bytes in a millisecond on each link between servers; 0: no limit
     large: float = 0.0  # how often a client's pack is large
     all_return: bool = False  # in the end; otherwise, with `local`, absent servers are removed

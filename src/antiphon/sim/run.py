@@ -13,10 +13,8 @@ from antiphon.journal.snapshots import OWN_SNAPSHOT
 from antiphon.journal.transfer import INCOMING
 from antiphon.log.quorum import majority
 from antiphon.sim.cluster.lost_end import lose_end, tear_end
-from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.server import RETRY_FULL_US, SimServer
 from antiphon.sim.cluster.server_with_clients import SimHome
-from antiphon.sim.cluster.topology import SHAPES, draw_cuts
 from antiphon.sim.cluster.world import (
     FOREVER_US,
     LIVENESS_US,
@@ -24,9 +22,11 @@ from antiphon.sim.cluster.world import (
     World,
     memberships_ahead,
 )
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
 from antiphon.sim.story import Event
+from antiphon.sim.topology import SHAPES, draw_cuts
 from antiphon.sim.violations import ViolationError
 
 LOSSY = 0.2

@@ -5,7 +5,7 @@ import pytest
 from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.sim.judges.queue_assignments import Division, Reader
-from antiphon.sim.programs.message_traits import PLAIN, Traits
+from antiphon.sim.message_traits import PLAIN, Traits
 from antiphon.sim.violations import ViolationError
 
 ONE, OTHER = (1, 1), (2, 1)

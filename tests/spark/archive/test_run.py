@@ -27,7 +27,7 @@ from antiphon.spark.archive import run as archiving
 from antiphon.spark.archive.files import ArchiveFiles, File, quoted
 from antiphon.spark.archive.log import ArchiveLog, Joined
 from antiphon.spark.archive.run import Report, archive, on_spark, write_all
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs.journal_log import JournalLog
 from tests.spark.support import archive_killer, archive_together
 from tests.spark.support.journals import NOW, Book, everything, told
 

@@ -32,10 +32,11 @@ import antiphon
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import ConfigurationError, IllegalStateError, MessagesGoneError
 from antiphon.model.destinations import matcher
-from antiphon.spark.source import arrow, filters, planning, reading
+from antiphon.spark.logs import arrow
+from antiphon.spark.logs.server_log import ServerLog
+from antiphon.spark.source import filters, planning, reading
 from antiphon.spark.source.filters import Wanted
 from antiphon.spark.source.reading_options import parse
-from antiphon.spark.source.server_log import ServerLog
 
 HERE = {"url": "antiphon://h:1", "topic": "a"}
 STAMP_MS = 1000

@@ -23,8 +23,8 @@ import antiphon
 from antiphon.lab.bench import spark as bench
 from antiphon.server.local_cluster import LocalCluster
 from antiphon.spark.archive import run as archiving
-from antiphon.spark.source import arrow
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs import arrow
+from antiphon.spark.logs.journal_log import JournalLog
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from antiphon.checkers import memberships
 from antiphon.formats.trace import TraceEvent
-from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.messaging_world import MessagingWorld
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import make_world, run_world
 from antiphon.spark import session

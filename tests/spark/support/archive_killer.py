@@ -17,8 +17,8 @@ from typing import Any
 
 from antiphon.spark.archive import parquet  # noqa: F401  once for all, it takes a second
 from antiphon.spark.archive.run import archive, write_all
-from antiphon.spark.source import arrow  # noqa: F401  once for all, it takes a second
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs import arrow  # noqa: F401  once for all, it takes a second
+from antiphon.spark.logs.journal_log import JournalLog
 
 STEPS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("fsync", "link", "mkdir")),

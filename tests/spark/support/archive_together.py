@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from antiphon.spark.archive import parquet, run  # noqa: F401  once for all, it takes a second
-from antiphon.spark.source import arrow  # noqa: F401  once for all, it takes a second
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs import arrow  # noqa: F401  once for all, it takes a second
+from antiphon.spark.logs.journal_log import JournalLog
 
 STEP_POSITIONS = 7
 

@@ -28,8 +28,8 @@ from antiphon.formats.pack import LogPack
 from antiphon.spark import session
 from antiphon.spark.archive.parquet import LEVEL, _said_once
 from antiphon.spark.archive.run import SLICE_MESSAGES, _shares, archive, on_spark
-from antiphon.spark.source.arrow import SCHEMA, batches
-from antiphon.spark.source.journal_log import ALL_TOPICS, JournalLog
+from antiphon.spark.logs.arrow import SCHEMA, batches
+from antiphon.spark.logs.journal_log import ALL_TOPICS, JournalLog
 from tests.spark.support.journals import Book
 
 PACK_MESSAGES = 1000

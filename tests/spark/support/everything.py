@@ -17,7 +17,7 @@ import antiphon
 from antiphon.spark import patterns, session
 from antiphon.spark.archive import run
 from antiphon.spark.audit import judge
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs.journal_log import JournalLog
 from tests.spark.support import scenes
 from tests.spark.support.agreement import RANGE, table
 from tests.spark.support.planting import PLANTS, as_run, planted

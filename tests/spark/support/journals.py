@@ -14,8 +14,8 @@ from antiphon.io.file_disk import FileDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted, EntriesStored
-from antiphon.spark.source.arrow import SCHEMA
-from antiphon.spark.source.log import Log
+from antiphon.spark.logs.arrow import SCHEMA
+from antiphon.spark.logs.log import Log
 
 NOW = 1_700_000_000_000
 SEGMENT_BYTES = 2000

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 from antiphon._version import __version__
+from antiphon.api import arguments
 from antiphon.api.classic.endpoints import (
     Closing,
     MessageConsumer,
@@ -41,7 +42,6 @@ from antiphon.api.messages.kinds import (
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import DELIVERY_COUNT
 from antiphon.api.modes import SessionMode
-from antiphon.api.operations import arguments
 from antiphon.api.operations.redelivery import NO_REDELIVERY, RedeliveryOptions
 from antiphon.api.options import FACTORY_DEFAULTS, ConnectOptions, FactoryOptions, check_names
 from antiphon.api.signatures import made_by, spelled_out

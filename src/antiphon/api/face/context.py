@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from msgspec.structs import astuple
 
+from antiphon.api import arguments
 from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import (
     Destination,
@@ -27,7 +28,6 @@ from antiphon.api.messages.kinds import (
 )
 from antiphon.api.messages.message import Message
 from antiphon.api.modes import SessionMode, SlowPolicy
-from antiphon.api.operations import arguments
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.redelivery import NO_REDELIVERY, RedeliveryOptions, redelivery_of

@@ -1,1 +1,1 @@
-"""Messages, their properties and their destinations, as values."""
+"""Messages, their properties and their destinations, as values. Pure."""

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from antiphon.api import arguments
 from antiphon.api.messages import properties as props
 from antiphon.api.messages.destinations import Destination, check_sendable
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.operations import arguments
 from antiphon.errors import (
     InvalidDestinationError,
     MessageFormatError,

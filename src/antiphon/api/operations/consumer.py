@@ -10,15 +10,15 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from antiphon.api import arguments
 from antiphon.api.connection import logger
+from antiphon.api.group_standing import Standing
 from antiphon.api.messages.arriving import arrived, arrived_together
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.group_messages import occurred
 from antiphon.api.messages.message import Arrival, Message
-from antiphon.api.operations import arguments
 from antiphon.api.operations.acknowledgements import Acknowledgements, Loop
 from antiphon.api.operations.front import MessageListener
-from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Deadline, Pause, Script, ring
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Loan, Slice

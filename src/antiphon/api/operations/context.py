@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.api.connection import Connection, logger
+from antiphon.api.group_standing import Standing
 from antiphon.api.messages.destinations import Temporary
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import destinations
 from antiphon.api.operations.acknowledgements import Acknowledgements
 from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.front import Front
-from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Pause, Script, ring
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.requests import Request

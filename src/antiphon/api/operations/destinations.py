@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import EllipsisType
 from typing import TYPE_CHECKING, TypeVar
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Group, Temporary, Topic
-from antiphon.api.operations import arguments
 from antiphon.api.operations.member import remove_after_ms
 from antiphon.api.operations.scripts import Pause, Script
 from antiphon.errors import InvalidDestinationError

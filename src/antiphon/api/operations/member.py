@@ -10,10 +10,10 @@ from functools import partial
 from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Topic
 from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.messages.message import Message
-from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.front import Job, MessageListener, WorkerPool
 from antiphon.api.operations.initial_state import InitialState, StateProvider, handing_out

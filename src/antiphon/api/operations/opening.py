@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
+from antiphon.api import arguments
 from antiphon.api.connection import now_ms
 from antiphon.api.messages.destinations import Destination, Queue, Topic
 from antiphon.api.modes import SessionMode
-from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import PREFETCH_MAX, ConsumerCore
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider

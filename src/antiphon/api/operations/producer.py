@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Destination, Topic, check_sendable
 from antiphon.api.messages.headers import Headers as MessageHeaders
 from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.sending import BODY_MAX, outgoing, sent
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.operations import arguments
 from antiphon.api.operations.scripts import Deadline, Pause, Script
 from antiphon.api.protocol.outbox import Batch, Stream
 from antiphon.api.protocol.requests import Request

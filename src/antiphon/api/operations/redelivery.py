@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from antiphon.api import arguments
 from antiphon.api.messages.destinations import Queue
-from antiphon.api.operations import arguments
 from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 
 

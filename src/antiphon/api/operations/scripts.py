@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from antiphon.api.operations import arguments
+from antiphon.api import arguments
 from antiphon.api.protocol.ticket import Ticket
 
 Outcome = TypeVar("Outcome")

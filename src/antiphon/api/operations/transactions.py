@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from antiphon.api.operations import arguments
+from antiphon.api import arguments
 from antiphon.api.operations.scripts import Pause, Script
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.errors import IllegalStateError, JMSError

@@ -16,8 +16,8 @@ from antiphon.formats import protocol as cw
 from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
-    from antiphon.sim.cluster.messaging_world import MessagingWorld
     from antiphon.sim.cluster.server_with_clients import SimHome
+    from antiphon.sim.messaging_world import MessagingWorld
     from antiphon.sim.programs.program import SimProgram
 
 ATTACHED = cw.Attached.__struct_config__.tag

@@ -26,7 +26,7 @@ from antiphon.sim.cluster.disk import SimDisk
 from antiphon.sim.cluster.server import SimServer
 
 if TYPE_CHECKING:
-    from antiphon.sim.cluster.messaging_world import MessagingWorld
+    from antiphon.sim.messaging_world import MessagingWorld
 
 
 class WatchedBroker(Broker):

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
+from antiphon.sim.message_traits import Flavour
 from antiphon.sim.plan import Fault, Messaging, Plan
-from antiphon.sim.programs.member import Membership
-from antiphon.sim.programs.message_traits import Flavour
-from antiphon.sim.programs.transactor import Transacting
+from antiphon.sim.roles import Membership, Transacting
 
 
 def _less_messaging(m: Messaging) -> Iterator[Messaging]:

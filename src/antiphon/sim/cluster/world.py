@@ -31,11 +31,11 @@ from antiphon.sim.cluster.log_clients import SimClient
 from antiphon.sim.cluster.observer import Observer
 from antiphon.sim.cluster.server import SimServer
 from antiphon.sim.cluster.thin_links import ThinLinks
-from antiphon.sim.cluster.topology import are_connected
 from antiphon.sim.judges.log_oracle import Held, Oracle
 from antiphon.sim.plan import Plan
 from antiphon.sim.seeds import stream
 from antiphon.sim.story import Event
+from antiphon.sim.topology import are_connected
 from antiphon.sim.violations import ViolationError
 
 LIVENESS_US = 60_000_000

@@ -32,7 +32,7 @@ from antiphon.model.destinations import DEAD_LETTERS, is_temporary, matcher
 from antiphon.sim.judges.queue_assignments import Division
 from antiphon.sim.judges.queue_failures import Failures
 from antiphon.sim.judges.transactions import Deals
-from antiphon.sim.programs.message_traits import PLAIN, Traits, traits_of
+from antiphon.sim.message_traits import PLAIN, Traits, traits_of
 from antiphon.sim.violations import ViolationError
 
 Reader = tuple[int, int]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
-from antiphon.sim.programs.message_traits import Traits
+from antiphon.sim.message_traits import Traits
 from antiphon.sim.violations import ViolationError
 
 Reader = tuple[int, int]  # session and consumer

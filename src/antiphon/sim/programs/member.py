@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
@@ -34,19 +32,6 @@ MS = 1000
 RELATIONS = (ConflictRelation.ATOMIC, ConflictRelation.RELIABLE_ATOMIC, ConflictRelation.RELIABLE)
 TAGS = (None, "rbcast", "abcast")
 KEYS = (None, "x", "y")
-
-
-class Membership(msgspec.Struct, frozen=True):
-    """How a program behaves as a member."""
-
-    groups: tuple[str, ...]
-    durable: bool
-    removes_suspects: float  # how often it removes a suspect
-    ruthless: float  # how often it removes any member
-    invites: float  # how often it invites a name
-    changes: float  # how often it changes the conflict relation
-    provides: bool = False  # it hands out its state to others
-    fails: float = 0.0  # how often it fails to do so
 
 
 def tagged(program: SimProgram) -> bytes:

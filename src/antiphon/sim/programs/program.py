@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from antiphon.api.protocol.attaching import Terms
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import Receiver
@@ -23,54 +21,24 @@ from antiphon.formats.pack import DELAYED, NON_PERSISTENT
 from antiphon.model.destinations import is_temporary
 from antiphon.sim.cluster.client_links import SimLink
 from antiphon.sim.cluster.observer import Message
+from antiphon.sim.message_traits import draw_extra, flags_of
 from antiphon.sim.programs.connection import SimConnection
 from antiphon.sim.programs.consumer import SimConsumer
-from antiphon.sim.programs.member import Membership, SimMember, tagged
+from antiphon.sim.programs.member import SimMember, tagged
 from antiphon.sim.programs.member_state import Replica
-from antiphon.sim.programs.message_traits import Flavour, draw_extra, flags_of
-from antiphon.sim.programs.transactor import Transacting, Transactor
+from antiphon.sim.programs.transactor import Transactor
+from antiphon.sim.roles import MAILBOX, Role
 from antiphon.sim.seeds import stream
 from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
-    from antiphon.sim.cluster.messaging_world import MessagingWorld
     from antiphon.sim.cluster.server_with_clients import SimHome
+    from antiphon.sim.messaging_world import MessagingWorld
 
 MS = 1000
 
 CONTROLS_MAX = 3
 """A member sends its group nothing more while this many of its messages are not settled."""
-
-MAILBOX = "mailbox"
-"""A destination to send to: the temporary queue of any program."""
-
-
-class Role(msgspec.Struct, frozen=True):
-    """The tasks of a program."""
-
-    publishes: int  # messages
-    to: tuple[str, ...]  # to these destinations
-    persistent: bool
-    named: bool  # by a named producer, which goes on where it was
-    consumes: tuple[str, ...]  # from here; "temp-queue:": from one that it creates
-    durable: bool  # its subscriptions
-    prefetch: int
-    ack_every: int  # messages; it may give back those that are not acknowledged
-    individually: bool  # acknowledges single messages, in any order
-    slow: str  # its policy if it does not keep up
-    lease_ms: int
-    think_us: int  # between two messages
-    restless: float  # how often it closes a consumer or its session
-    member: Membership | None = None
-    flavour: Flavour = Flavour()  # of its messages
-    shares: bool = False  # its subscriptions, with others
-    exclusive: bool = False  # its consumers of queues
-    transacts: Transacting | None = None
-
-    @property
-    def has_client_id(self) -> bool:
-        """Return whether it has a client id: one without shares with others that have none."""
-        return self.durable and not self.shares
 
 
 class SimProgram:

@@ -23,7 +23,7 @@ from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import DELAYED, STAGED
 from antiphon.model.destinations import is_temporary
 from antiphon.sim.judges.transactions import Deal, Input
-from antiphon.sim.programs.message_traits import draw_extra, flags_of
+from antiphon.sim.message_traits import draw_extra, flags_of
 
 if TYPE_CHECKING:
     from antiphon.sim.programs.consumer import SimConsumer
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 
 GIFTS_MAX = 6
 """Most messages that a program sends of its own, in all its lives."""
-
-
-class Transacting(msgspec.Struct, frozen=True):
-    """How a program uses transactions."""
-
-    size: int  # messages received in one, at most
-    rolls_back: float = 0.0  # how often it rolls back
-    stages: float = 0.0  # how often it commits by a handle
-    tokens: float = 0.0  # how often with a token
-    gives: float = 0.0  # how often it sends messages of its own
 
 
 class Transactor:

@@ -16,8 +16,8 @@ from antiphon import LogBounds, LogSlice
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.model.destinations import TOPIC
 from antiphon.spark.archive.files import ArchiveFiles, File, Group, Manifest
-from antiphon.spark.source.journal_log import JournalLog, matching
-from antiphon.spark.source.log import Log
+from antiphon.spark.logs.journal_log import JournalLog, matching
+from antiphon.spark.logs.log import Log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ class ArchiveLog:
         from pyarrow.parquet import ParquetFile
 
         from antiphon.spark.archive.parquet import with_bodies
-        from antiphon.spark.source.arrow import schema
+        from antiphon.spark.logs.arrow import schema
 
         path = Path(self.folder) / file.path
         asked = {*columns, "position", *(["text"] if "body" in columns else [])}

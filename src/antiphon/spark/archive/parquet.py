@@ -1,6 +1,6 @@
 """A slice of a log as Parquet files, one for each day.
 
-Rows are sorted by position, with all columns of `spark/source/arrow.py: SCHEMA`; but a body that
+Rows are sorted by position, with all columns of `spark/logs/arrow.py: SCHEMA`; but a body that
 equals the text of its message is null, so that it is not written twice. Days are those of the log's
 clock, in UTC: as it never goes back, a later day has later positions. A file is synced before it is
 returned.
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from antiphon import LogSlice
 from antiphon.spark.archive.files import File, Group, file_path
-from antiphon.spark.source.arrow import SCHEMA
-from antiphon.spark.source.log import Log
+from antiphon.spark.logs.arrow import SCHEMA
+from antiphon.spark.logs.log import Log
 
 LEVEL = 3
 """The level of zstd, the same as in Spark's own writer."""

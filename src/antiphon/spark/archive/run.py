@@ -20,7 +20,7 @@ from antiphon import LogSlice
 from antiphon.errors import ConfigurationError, IllegalStateError
 from antiphon.spark import session
 from antiphon.spark.archive.files import ArchiveFiles, File, Manifest
-from antiphon.spark.source.journal_log import ALL_TOPICS, JournalLog
+from antiphon.spark.logs.journal_log import ALL_TOPICS, JournalLog
 from antiphon.terminal.lines import say, say_json
 
 if TYPE_CHECKING:

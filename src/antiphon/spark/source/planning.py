@@ -14,8 +14,8 @@ from typing import Protocol, runtime_checkable
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import IllegalStateError, MessagesGoneError
 from antiphon.model import destinations as names
+from antiphon.spark.logs.log import Log
 from antiphon.spark.source.filters import Wanted
-from antiphon.spark.source.log import Log
 from antiphon.spark.source.reading_options import (
     EARLIEST,
     LATEST,

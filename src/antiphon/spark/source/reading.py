@@ -22,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from antiphon import LogSlice
 from antiphon.errors import IllegalStateError
-from antiphon.spark.source import arrow, filters, planning
+from antiphon.spark.logs import arrow
+from antiphon.spark.logs.log import Log
+from antiphon.spark.source import filters, planning
 from antiphon.spark.source.filters import Wanted
-from antiphon.spark.source.log import Log
 from antiphon.spark.source.reading_options import ReadingOptions, log_of, parse
 
 ROWS_A_BATCH = 8192

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from antiphon.spark.logs.log import Log
 from antiphon.spark.source import options
-from antiphon.spark.source.log import Log
 
 EARLIEST, LATEST = "earliest", "latest"
 MESSAGES_PER_TASK = 500_000
@@ -133,10 +133,10 @@ def log_of(given: ReadingOptions) -> Log:
 
 def _newest(given: ReadingOptions) -> Log:
     if given.url:
-        from antiphon.spark.source.server_log import ServerLog
+        from antiphon.spark.logs.server_log import ServerLog
 
         return ServerLog(given.url)
-    from antiphon.spark.source.journal_log import JournalLog
+    from antiphon.spark.logs.journal_log import JournalLog
 
     return JournalLog(given.journal)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import MessagesGoneError
 from antiphon.model.destinations import TOPIC, matcher
-from antiphon.spark.source.journal_files import Accepted, JournalFiles, Sight
+from antiphon.spark.logs.journal_files import Accepted, JournalFiles, Sight
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class JournalLog:
         ]
 
     def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        from antiphon.spark.source.arrow import batches
+        from antiphon.spark.logs.arrow import batches
 
         accepted = list(self._look().accepted(f"{TOPIC}:{piece.topic}", piece.first, piece.last))
         found = sum(_within(one, piece.first, piece.last) for one in accepted)

@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.log.effects import Accepted as Row
-from antiphon.spark.source.journal_files import Accepted, JournalFiles, Sight
+from antiphon.spark.logs.journal_files import Accepted, JournalFiles, Sight
 from tests.journal.test_journal import EVERYTHING, JournalMachine, ParkingMachine
 from tests.spark.support.journals import Book
 

@@ -22,8 +22,8 @@ from antiphon.formats import values
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.pack import EXTRAS, LogPack
 from antiphon.model.jms_scalars import Char, Double, Int, Long
-from antiphon.spark.source import arrow
-from antiphon.spark.source.arrow import SCHEMA, batches, schema
+from antiphon.spark.logs import arrow
+from antiphon.spark.logs.arrow import SCHEMA, batches, schema
 
 NOW = 1_700_000_000_000
 KINDS = ("message", "text", "bytes", "map", "stream", "object", "pickle")

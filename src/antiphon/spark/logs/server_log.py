@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import antiphon
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import ConfigurationError, MessagesGoneError
-from antiphon.spark.source import arrow
+from antiphon.spark.logs import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

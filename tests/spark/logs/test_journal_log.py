@@ -19,8 +19,8 @@ from antiphon.formats import journal as f
 from antiphon.formats.entry import Kind
 from antiphon.spark.archive.log import ArchiveLog, Joined
 from antiphon.spark.archive.run import archive, write_all
-from antiphon.spark.source.journal_files import JournalFiles, Segment
-from antiphon.spark.source.journal_log import JournalLog
+from antiphon.spark.logs.journal_files import JournalFiles, Segment
+from antiphon.spark.logs.journal_log import JournalLog
 from tests.formats.support.values import with_flipped_bit
 from tests.spark.support import journal_program
 from tests.spark.support.journals import NOW, Book, everything, told

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon.api.operations import arguments
+from antiphon.api import arguments
 from tests.api.support.fronts import PATIENCE_S, Aio, Sync
 
 _numbers = count(1)

@@ -7,7 +7,6 @@ for a server ends the connection of a client that sends such a request.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -61,9 +60,10 @@ def switch(what: str, value: object) -> bool:
 def path(what: str, value: object) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str | os.PathLike):
+    path_of = getattr(type(value), "__fspath__", None)  # as `os.fspath` does
+    if path_of is None and not isinstance(value, str):
         raise TypeError(f"{what} is a path, not {value!r}")
-    return text(what, os.fspath(value))
+    return text(what, value if path_of is None else path_of(value))
 
 
 def check_credentials(user: object, password: object) -> None:
