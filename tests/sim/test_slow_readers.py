@@ -5,7 +5,7 @@ import msgspec
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import run_plan
 
-SLOW = 14
+SLOW = 216
 """A seed in which programs stop reading."""
 
 
