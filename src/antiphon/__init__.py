@@ -1,5 +1,11 @@
 """Antiphon: group communication through the JMS model.
 
+    with antiphon.connect("embedded:") as ctx:
+        queue = ctx.create_queue("work")
+        ctx.create_producer().send(queue, "hello")
+        with ctx.create_consumer(queue) as consumer:
+            print(consumer.receive().text)
+
 `connect` returns a context, which makes everything else; `antiphon.aio` has the same names for
 asyncio. `antiphon.blocks` has building blocks above groups, `antiphon.peers` channels between
 processes without servers, `antiphon.sim` simulates and judges services, `antiphon.spark` has

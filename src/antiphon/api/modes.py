@@ -5,8 +5,11 @@ from typing import Literal, TypeAlias
 
 
 class SessionMode(IntEnum):
-    """When a message that a session receives counts as handled, so that it is not delivered again.
-    The numbers are those of JMS."""
+    """When a message that a session receives counts as handled, so that it is not delivered again:
+    `AUTO_ACKNOWLEDGE`, when it was received or its listener returned; `DUPS_OK_ACKNOWLEDGE`, the
+    same; `CLIENT_ACKNOWLEDGE`, with all others at `acknowledge()`; `INDIVIDUAL_ACKNOWLEDGE`, one by
+    one at `message.acknowledge()`; `SESSION_TRANSACTED`, at `commit()`. The numbers are those of
+    JMS."""
 
     SESSION_TRANSACTED = 0
     """Messages are acknowledged, and those sent become visible, at `commit()`."""
@@ -18,15 +21,16 @@ class SessionMode(IntEnum):
     """`acknowledge()` acknowledges all that the session has delivered."""
 
     DUPS_OK_ACKNOWLEDGE = 3
-    """As `AUTO_ACKNOWLEDGE`, but later and in larger numbers: more messages may come twice after a
-    failure."""
+    """The same as `AUTO_ACKNOWLEDGE`, which gathers acknowledgements already: JMS allows this mode
+    to be slower to acknowledge, and it need not be."""
 
     INDIVIDUAL_ACKNOWLEDGE = 101
     """`acknowledge()` acknowledges the one message that it is called on."""
 
 
 class DeliveryMode(IntEnum):
-    """Whether a sent message outlives the failure of servers. The numbers are those of JMS."""
+    """Whether a sent message outlives the failure of servers: `PERSISTENT`, it does;
+    `NON_PERSISTENT`, a failure may lose it. The numbers are those of JMS."""
 
     NON_PERSISTENT = 1
     """Sending does not wait for a majority of the servers: a failure may lose the message."""

@@ -15,7 +15,8 @@ list."""
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A call as its client saw it. All clients share one clock."""
+    """A call as its client saw it: its command and result, and the times of call and return, by a
+    clock that all clients share. `returned` is None if it has no answer."""
 
     client: str
     command: Any

@@ -92,7 +92,9 @@ def encode_runs(
 
 
 class Packed(NamedTuple):
-    """Messages in columns, as `Producer.send_packed` sends them; the page on formats draws them."""
+    """Messages in columns, as `Producer.send_packed` sends them; `docs/formats.md` draws them.
+    `kinds`: a byte for each message; `body_ends`: the end of each body in `bodies`, as a
+    little-endian u32; `extra_ends` and `extras`: the same for encoded headers and properties."""
 
     kinds: bytes
     body_ends: bytes  # as drawn above

@@ -70,7 +70,9 @@ class PackHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogPack(NamedTuple):
-    """A pack that was accepted, with its position and stamp, for readers of the log."""
+    """An accepted pack, for readers of the log: the `position` of its first message, its `stamp`
+    (ms, by the log's clock), its group's `view` (0: it is for none), and its bytes, which
+    `docs/formats.md` draws."""
 
     position: int  # of its first message
     stamp: int  # ms; when it was accepted, by the log's clock

@@ -9,7 +9,7 @@ from antiphon.errors import JMSError
 
 
 class RemoteError(JMSError):
-    """A member raised something that only its program knows by type."""
+    """An exception of a member whose type is not known here; `type_name` is the name of that."""
 
     def __init__(self, text: str, type_name: str = "Exception") -> None:
         super().__init__(text)

@@ -50,7 +50,8 @@ class ContextFace(NotPickled, ABC):
     Any call raises `IllegalStateError` if the context is closed, or if this process was forked from
     the one that connected, and `ConnectionLostError` once the connection is lost for good; the
     errors that a call has in addition are in its own text. A connection that is merely interrupted
-    comes back by itself: calls wait meanwhile, and no message is lost or stored twice.
+    comes back by itself: calls wait meanwhile, no persistent message is lost, and none is stored
+    twice.
 
     With asyncio, calls that talk to a server are awaited; those that open something (`connect`,
     `create_consumer`, `create_group`, `join`) return an `Opening`, which is awaited or entered with
@@ -181,10 +182,11 @@ class ContextFace(NotPickled, ABC):
 
         `selector`: receive only messages for which this condition on headers and properties is
         true. `no_local`, for topics: receive only messages of other connections. `prefetch`: the
-        number of messages that may be here and not acknowledged. `slow`, for topics: the fate of a
-        consumer that does not keep up, see `SlowPolicy`. `exclusive`, for queues: while it is open,
-        no other consumer gets messages; of several exclusive ones, the one that was opened first
-        gets them.
+        number of messages that may be here and not acknowledged. `slow`, for topics, the fate of a
+        consumer that does not keep up: "spill" (the default), its messages wait in the servers'
+        journal; "disconnect", it is closed, and its calls raise; "drop", it misses messages.
+        `exclusive`, for queues: while it is open, no other consumer gets messages; of several
+        exclusive ones, the one that was opened first gets them.
 
         Raise `InvalidDestinationError` for a destination that this connection cannot consume from,
         `InvalidSelectorError` for a selector that cannot be parsed, `ResourceAllocationError` for a

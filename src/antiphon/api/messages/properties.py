@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from antiphon.api.signatures import made_by
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
 from antiphon.model.identifiers import is_identifier
 from antiphon.model.jms_scalars import CODES, Double, Int, Long, Short, fits
@@ -45,6 +46,7 @@ class Properties(MutableMapping[str, PropertyValue]):
 
     __slots__ = ("_dead_reason", "_delivery_count", "_read_only", "_values")
 
+    @made_by("`Message.properties`")
     def __init__(
         self,
         values: dict[str, PropertyValue],

@@ -38,9 +38,11 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class Counter(Replica[CounterService]):
-    """A number that several processes add to; each `add` returns another value.
+    """A number that several processes share: `add` changes it and returns the new value in one
+    step, so no two `add(1)` return the same.
 
-    It begins at 0 with the group, and ends with the group's last member.
+    It begins at 0 with the group, and ends with the group's last member. `name`: of this member, as
+    in `Context.join`; opening raises the errors of that call.
     """
 
     @abstractmethod
@@ -141,7 +143,8 @@ class Semaphore(Entered[SemaphoreService]):
 
     A `with` block waits for a permit, releases it at its end, and leaves the group if no permit is
     held here any more. A member that leaves the group, or is removed from it, holds nothing; a
-    resource that a permit protects should compare the `fence`.
+    resource that a permit protects should compare the `fence`. All must give the same number of
+    `permits`. `name`: of this member, as in `Context.join`; opening raises the errors of that call.
     """
 
     def _set_up_permits(
@@ -263,7 +266,9 @@ class Lock(Semaphore):
         with Lock(ctx, "printer") as lock:     # waits until it is held
             ...
 
-    With asyncio: `async with`. Otherwise it is a `Semaphore` with one permit.
+    With asyncio: `async with`. Otherwise it is a `Semaphore` with one permit: `acquire`, `release`,
+    `held`, `fence`. `name`: of this member, as in `Context.join`; opening raises the errors of that
+    call.
     """
 
 
@@ -275,7 +280,8 @@ class LeaderElection(Entered[ElectionService]):
             ...
 
     With asyncio: `async with`. A program that only wants to know the leader makes one without
-    `with` (asyncio: awaits one), and reads `leader`; it is a member too, and may lead.
+    `with` (asyncio: awaits one), and reads `leader`; it is a member too, and may lead. `name`: of
+    this member, as in `Context.join`; opening raises the errors of that call.
     """
 
     @property
@@ -328,7 +334,8 @@ class Barrier(Replica[BarrierService]):
     time.
 
     A member counts once, however many of its threads or tasks wait. All members must give the same
-    `parties`; raise `ValueError` if it is less than 1.
+    `parties`; raise `ValueError` if it is less than 1. `name`: of this member, as in
+    `Context.join`; opening raises the errors of that call.
     """
 
     @abstractmethod

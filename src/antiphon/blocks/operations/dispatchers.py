@@ -53,7 +53,8 @@ class GroupClient(Opened):
         a member whose handler raised is that exception.
 
         `replies`: `FIRST`, a number, `MAJORITY`, `ALL`, or `NONE`, which returns an empty dict when
-        the servers have the message. The call does not wait for members that leave.
+        the servers have the message. The call does not wait for members that leave. `properties`:
+        those of the message, for members that read it as JMS.
 
         Raise `TooFewRepliesError`, with the replies that came, if they are too few after `timeout`
         seconds (None: no limit) or when the connection is lost for good. Raise
@@ -83,8 +84,9 @@ class MessageDispatcher(Hosted, GroupClient):
     """A member of a group that handles messages and can ask all the others, and itself.
 
     `handler` gets each message's body, one after the other, on a thread of the dispatcher (asyncio:
-    in a task; it may be `async def`); what it returns or raises is the reply. One that calls its
-    own group, and waits for it, would wait for itself.
+    in a task; it may be `async def`); its result, or its exception, is the reply. One that calls
+    its own group, and waits for it, would wait for itself. `name`, `durable`: of this member, as in
+    `Context.join`; opening raises the errors of that call.
     """
 
     def _prepare(
@@ -161,7 +163,8 @@ class RpcDispatcher(Hosted, RpcClient):
     `async def`) can be called on all of them at once.
 
     Only methods whose names do not begin with an underscore can be called. They run one after the
-    other, in the same order at all members.
+    other, in the same order at all members. `name`, `durable`: of this member, as in
+    `Context.join`; opening raises the errors of that call.
     """
 
     def _prepare(

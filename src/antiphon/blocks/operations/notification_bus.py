@@ -38,7 +38,8 @@ class NotificationBus(Hosted):
     """Publishes events to all members of a group, and hands them to the program's subscribers.
 
     `kinds` are dataclasses or `msgspec.Struct`s; members know each by the name of its class. Raise
-    `ValueError` if two of them have the same name.
+    `ValueError` if two of them have the same name. `name`: of this member, as in `Context.join`;
+    opening raises the errors of that call.
     """
 
     def __init__(

@@ -44,7 +44,9 @@ class Replica(Hosted, Generic[AnyService]):
     commands, and the others take over its state, so the service need not be deterministic.
     `targets`: other servers that the service may call, by name (`docs/replicated-invocation.md`);
     all replicas must have the same. With asyncio a service's `apply` may be `async def`, the next
-    command waits for it; targets are called in threads.
+    command waits for it; targets are called in threads. `name`: of this member, as in
+    `Context.join`; opening raises the errors of that call, and `IllegalStateError` if the group has
+    another kind of service.
     """
 
     _begins_anew = False  # if all members that had the state have gone
@@ -206,7 +208,8 @@ class Replica(Hosted, Generic[AnyService]):
 
 
 class ServiceClient(Opened):
-    """Submits commands to a replicated service from outside the group of its replicas."""
+    """Submits commands to a replicated service from outside the group of its replicas
+    (`Replica`)."""
 
     def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
         self._client = Caller(self._front, self._front.caller_port(ctx, group))

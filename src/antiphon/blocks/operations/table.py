@@ -18,7 +18,8 @@ class ReplicatedTable(Replica[TableService]):
     The mapping methods (`table[key]`, `in`, `len`, `items`) read this process' own copy, which has
     at least all rows that were put here; `get` has the rows that were put anywhere. Keys and values
     are those that an object message may have. Changing a value that was read does not change the
-    table: `put` it.
+    table: `put` it. `name`: of this member, as in `Context.join`; opening raises the errors of that
+    call.
     """
 
     @abstractmethod
