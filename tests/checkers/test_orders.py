@@ -55,9 +55,25 @@ def test_a_message_that_others_delivered_after_its_sender_was_cut_off_is_part_of
 
 
 @pytest.mark.parametrize("level", [NONE, FIFO, CAUSAL])
+def test_what_the_leader_of_a_primary_view_sent_may_come_once_more_to_who_was_cut_off_with_it(
+    level: Level,
+) -> None:
+    h = three().send("a", level).deliver("b c", "a:1").view(2, "b c").view(2, "a", primary=False)
+    assert h.deliver("a", "a:1").findings() == []
+    again = three().view(2, "a b c").send("a", level).deliver("a b c", "a:1").view(3, "a b c")
+    assert "one view" in again.deliver("a", "a:1").broken()
+
+
+def test_what_was_sent_behind_an_agreed_message_may_come_once_more_with_it() -> None:
+    h = three().send("b", AGREED, FIFO, to=None).deliver("a c", "b:1", "b:2").view(2, "a c")
+    h.view(2, "b", primary=False).deliver("b", "b:1", "b:2")
+    assert h.findings() == []
+
+
+@pytest.mark.parametrize("level", [NONE, FIFO, CAUSAL])
 def test_a_message_is_delivered_in_one_view(level: Level) -> None:
-    h = three().send("a", level).deliver("a b", "a:1").view(2, "a b").view(2, "c", primary=False)
-    assert h.deliver("c", "a:1").broken() >= {"one view"}
+    h = three().send("b", level).deliver("a b", "b:1").view(2, "a b").view(2, "c", primary=False)
+    assert h.deliver("c", "b:1").broken() >= {"one view"}
 
 
 def test_an_agreed_message_is_delivered_in_one_primary_view() -> None:

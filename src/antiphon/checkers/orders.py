@@ -21,6 +21,7 @@ from antiphon.checkers.peer_histories import (
     Life,
     Lives,
     Sending,
+    Showing,
     Stay,
     told,
     told_all,
@@ -108,18 +109,28 @@ def one_view(lives: Lives) -> Iterator[Finding]:
 
 
 def _ordered(life: Life) -> set[int]:
-    """Return the messages of a process that may have a place in the total order: agreed ones, and
-    those that it sent behind them before it had got them back."""
+    """Return the messages of a process that may have a place in the total order: agreed ones, those
+    that it sent behind them before it had got them back, and what it sent, or had not got back
+    yet, as leader of a primary view."""
     ordered: set[int] = set()
-    under_way: set[int] = set()
+    under_way: set[int] = set()  # of those
+    all_under_way: set[int] = set()
+    leads = False
     for event in life.events:
-        if isinstance(event, Sending):
+        if isinstance(event, Showing):
+            leads = event.view.primary and event.view.leader == life.me
+            if leads:
+                ordered |= all_under_way
+        elif isinstance(event, Sending):
             follows = event.to is None and event.level > Level.NONE and under_way
-            if event.level >= Level.AGREED or follows:
+            if event.to is None:
+                all_under_way.add(event.number)
+            if event.level >= Level.AGREED or follows or (leads and event.to is None):
                 ordered.add(event.number)
                 under_way.add(event.number)
         elif isinstance(event, Delivery) and event.sender == life.me:
             under_way.discard(event.number)
+            all_under_way.discard(event.number)
     return ordered
 
 

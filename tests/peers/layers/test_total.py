@@ -7,6 +7,7 @@ import pytest
 from antiphon.model.peer_views import Level
 from antiphon.peers.layers import total
 from antiphon.peers.layers.reliable import Reliable
+from antiphon.peers.layers.safe import Safe
 from antiphon.peers.layers.total import Total
 from antiphon.peers.layers.uniform import Uniform
 from antiphon.peers.stack.running import Delivered, Waits
@@ -109,6 +110,22 @@ def test_a_merge_filters_what_any_part_has_handed_out() -> None:
     g.run()
     assert g.got("a") == ["c1", "c3"]
     assert g.got("c") == ["c1", "c2", "c3"]
+
+
+def test_nobody_waits_for_what_its_sender_has_got_back_elsewhere() -> None:
+    """The change that ends a minority's view hands out what the others never hear of."""
+    g = group(Stack(Reliable(), Scripted(), Safe(), Total()))
+    g.install("c", "b", primary=False)
+    g.install("a")
+    g.send("c", "safe in the minority", level=Level.SAFE)
+    g.crash("b")
+    g.install("a", "c", cut={"c": 1})
+    g.send("c", "next", "last")
+    g.run()
+    assert g.got("c") == ["safe in the minority", "next", "last"]
+    assert g.got("a") == ["next", "last"]
+    for name in "ac":
+        assert [beyond for *_, beyond in g.layer(name, Total).summary()] == [[], [], []]
 
 
 def test_a_new_member_hands_out_what_comes_after_it() -> None:

@@ -101,8 +101,8 @@ def test_what_no_quorum_held_is_not_handed_out_in_a_minority() -> None:
     g.send("a", "a1", level=Level.FIFO)
     change(g, "a", "b", primary=False)
     g.run()
-    # b1 has a new place: b sent it again, in the new view.
-    assert g.history("a") == ["[a b c d e]", "[a b]", "b1"]
+    # Both have new places: who sent them did so again, in the new view.
+    assert g.history("a") == ["[a b c d e]", "[a b]", "a1", "b1"]
 
 
 def test_what_a_quorum_held_is_handed_out_in_a_minority_that_knows_it() -> None:

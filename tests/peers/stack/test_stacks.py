@@ -104,6 +104,23 @@ def test_what_a_minority_sends_stays_with_it_and_is_not_handed_out_twice() -> No
     assert texts(mesh, "b") == texts(mesh, "c") == ["most", "again"]
 
 
+@pytest.mark.parametrize("level", list(Level))
+def test_a_leader_that_is_cut_off_gets_what_it_sends(level: Level) -> None:
+    """Of what the leader of a primary view sends, nothing is handed out before a quorum has it."""
+    mesh = founded()
+    leader = mesh.processes["a"].view.leader.name
+    others = [name for name in NAMES if name != leader]
+    mesh.dropped = lambda source, target, data: leader in (source, target)
+    mesh.send(leader, "mine", level)
+    mesh.run(1)
+    assert texts(mesh, leader) == []
+    assert mesh.until(mesh.together(leader, primary=False))
+    mesh.run(10)
+    assert texts(mesh, leader) == ["mine"]
+    assert mesh.until(mesh.together(*others))
+    assert texts(mesh, others[0]) == []
+
+
 def test_all_levels_keep_their_order() -> None:
     mesh = founded()
     levels = [Level.FIFO, Level.SAFE, Level.CAUSAL, Level.AGREED]

@@ -24,11 +24,13 @@ GONE_MAX = 1024
 
 class Forward(Header, frozen=True):
     """A message for the leader to order. `to`: who is to hand it out; None: all. `level`: its own,
-    if it travels without one."""
+    if it travels without one. `settled`: up to here the sender has got back what it sent, perhaps
+    in a view that the leader was not in."""
 
     number: int
     to: tuple[MemberId, ...] | None
     level: Level | None = None
+    settled: int = 0
 
 
 class Ordered(Header, frozen=True):
@@ -37,6 +39,7 @@ class Ordered(Header, frozen=True):
     sender: MemberId
     number: int
     to: tuple[MemberId, ...] | None
+    settled: int = 0
 
 
 class _Numbers:
@@ -60,6 +63,11 @@ class _Numbers:
             self.mark += 1
             self.beyond.discard(self.mark)
 
+    def settle(self, mark: int) -> None:
+        """Count all up to this one."""
+        if mark > self.mark:
+            self.merge(_Numbers(mark))
+
     def merge(self, other: _Numbers) -> None:
         self.mark = max(self.mark, other.mark)
         self.beyond |= other.beyond
@@ -76,7 +84,9 @@ class Total(Layer):
     that a message does not overtake those that its sender had got before (with `plain` neither of
     the two holds: the leader orders what arrives as it arrives). A message to some members is
     ordered with all others, and handed out by those alone. A message of a lower level to all that
-    is sent behind one that is still on its way is ordered, too.
+    is sent behind one that is still on its way is ordered, too; and so is each that the leader of a
+    primary view sends, if a layer below holds its stream back, for otherwise it would be lost with
+    the view.
 
     Need: views, with a leader that all members agree on. With `Reliable` and `Uniform` below it
     every message of a member that goes on is delivered, and what is delivered in a primary view
@@ -100,6 +110,7 @@ class Total(Layer):
 
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         super().bind(me, view, below, random)
+        self._is_held_back = any("uniform" in layer.gives for layer in below)
         self._number = 0
         self._kept: dict[int, tuple[Frame, To]] = {}
         self._kept_bytes = 0
@@ -119,17 +130,15 @@ class Total(Layer):
             sender: _Numbers(numbers.mark, tuple(numbers.beyond))
             for sender, numbers in self._delivered.items()
         }
-        self._early: dict[tuple[MemberId, int], tuple[Frame, To]] = {}
+        self._early: dict[tuple[MemberId, int], tuple[int, Frame, To]] = {}
         self._stopped: MemberId | None = None  # a layer below waits for this process
-        self._arrived: deque[tuple[MemberId, int, Frame, To]] = deque()
+        self._arrived: deque[tuple[MemberId, int, int, Frame, To]] = deque()
 
     # -- The sender ------------------------------------------------------------------------------
 
     def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
-        if frame.control or frame.level < Level.AGREED:
-            follows = to is None and self._kept and frame.level > Level.NONE
-            if frame.control or not follows:
-                return (Down(frame, to),)
+        if frame.control or (frame.level < Level.AGREED and not self._has_place(frame, to)):
+            return (Down(frame, to),)
         self._number += 1
         self._kept[self._number] = frame, to
         self._kept_bytes += len(frame.body)
@@ -139,13 +148,22 @@ class Total(Layer):
             effects.append(Blocked(self.view.leader, "it has not ordered what was sent to it"))
         return effects
 
+    def _has_place(self, frame: Frame, to: To) -> bool:
+        """Whether a message of a lower level gets a place in the order all the same."""
+        if to is not None:
+            return False
+        if self._is_held_back and self._leads and self.view.primary:
+            return True
+        return bool(self._kept) and frame.level > Level.NONE
+
     def _forward(self, number: int, frame: Frame, to: To) -> list[Effect]:
+        settled = next(iter(self._kept)) - 1
         if self._leads:
-            return self._take(self.me, number, frame, to)
+            return self._take(self.me, number, settled, frame, to)
         if self.plain:  # as it comes: no layer below keeps it in order
-            forward = Forward(number, to, frame.level)
+            forward = Forward(number, to, frame.level, settled)
             return [Down(frame._replace(level=Level.NONE).push(forward), self._leader)]
-        return [Down(frame.push(Forward(number, to)), self._leader)]
+        return [Down(frame.push(Forward(number, to, None, settled)), self._leader)]
 
     def _arrives(self, number: int) -> list[Effect]:
         """Forget an own message that is delivered."""
@@ -160,25 +178,29 @@ class Total(Layer):
 
     # -- The leader ------------------------------------------------------------------------------
 
-    def _take(self, sender: MemberId, number: int, frame: Frame, to: To) -> list[Effect]:
-        if number in self._ordered[sender]:
+    def _take(
+        self, sender: MemberId, number: int, settled: int, frame: Frame, to: To
+    ) -> list[Effect]:
+        ordered = self._ordered[sender]
+        if number in ordered:
             return []
         if self._stopped is not None:
-            self._arrived.append((sender, number, frame, to))
+            self._arrived.append((sender, number, settled, frame, to))
             return []
+        ordered.settle(settled)
         if self.plain:
-            return [self._order(sender, number, frame, to)]
-        self._early[sender, number] = frame, to
+            return [self._order(sender, number, settled, frame, to)]
+        self._early[sender, number] = settled, frame, to
         effects: list[Effect] = []
-        number = self._ordered[sender].mark + 1
+        number = ordered.mark + 1
         while (early := self._early.pop((sender, number), None)) is not None:
             effects.append(self._order(sender, number, *early))
             number += 1
         return effects
 
-    def _order(self, sender: MemberId, number: int, frame: Frame, to: To) -> Effect:
+    def _order(self, sender: MemberId, number: int, settled: int, frame: Frame, to: To) -> Effect:
         self._ordered[sender].add(number)
-        return Down(frame.push(Ordered(sender, number, to)))
+        return Down(frame.push(Ordered(sender, number, to, settled)))
 
     def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
         self._stopped = process
@@ -199,7 +221,7 @@ class Total(Layer):
             if self._leads and not self._frozen and sender in self._ordered:
                 level = frame.level if header.level is None else header.level
                 frame = frame.pop()._replace(level=level)
-                return self._take(sender, header.number, frame, header.to)
+                return self._take(sender, header.number, header.settled, frame, header.to)
             return ()
         return (Up(frame, sender),)
 
@@ -210,6 +232,7 @@ class Total(Layer):
             delivered = self._delivered[sender] = _Numbers()
         if number in delivered:
             return ()
+        delivered.settle(header.settled)
         delivered.add(number)
         effects = self._arrives(number) if sender == self.me else []
         if to is None or self.me in to:
