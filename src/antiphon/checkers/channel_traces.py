@@ -73,13 +73,16 @@ def _read(event: ChannelEvent) -> Iterator[Event]:
             for number in _numbers(event):
                 yield Delivery(sender, number, level, view, event.closing)
         case "view":
-            view, members = view_of(event.view), _lives(event.members)
-            shown = PeerView(
-                view, members, life_of(event.leader), event.primary, _lives(event.seats)
-            )
+            shown = view_shown(event)
             yield Showing(shown, _lives(event.together), _ids(event.merged), _ids(event.past))
         case "end":
             yield End(crashed=False)
+
+
+def view_shown(event: ChannelEvent) -> PeerView:
+    """Return the view that was shown by this event."""
+    view, members, leader = view_of(event.view), _lives(event.members), life_of(event.leader)
+    return PeerView(view, members, leader, event.primary, _lives(event.seats))
 
 
 def _numbers(event: ChannelEvent) -> range:

@@ -470,6 +470,12 @@ def _add_chaos(commands: Commands) -> None:
         option("--seconds", "how long faults strike", 30.0, type=seconds, metavar="S"),
         option("--seed", "the plan of faults (default: a fresh one)", type=int, metavar="N"),
         option("--servers", "servers", 3, type=positive, metavar="N"),
+        option(
+            "--peers",
+            "no servers, but so many processes with channels, which order messages themselves",
+            type=positive,
+            metavar="N",
+        ),
         add_storage,
         add_contexts,
         add_traces,

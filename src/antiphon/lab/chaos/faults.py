@@ -12,6 +12,7 @@ from typing import TypeVar
 from antiphon.lab.chaos.faulty_links import Link, Links
 from antiphon.lab.chaos.plan import Fault
 from antiphon.lab.chaos.processes import Programs, Servers
+from antiphon.lab.chaos.program import Spec
 from antiphon.server.local_cluster import LocalServer
 
 DELAY_S = 0.15
@@ -28,7 +29,7 @@ class FaultInjector:
     """Injects faults into servers, programs and links, and undoes them."""
 
     def __init__(
-        self, servers: Servers, links: Links, programs: Programs, say: Callable[[str], None]
+        self, servers: Servers, links: Links, programs: Programs[Spec], say: Callable[[str], None]
     ) -> None:
         self.injected: Counter[str] = Counter()
         self._servers = servers

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent import futures
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -20,7 +22,6 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.faulty_links import Links
-from antiphon.lab.chaos.program import Spec
 from antiphon.lab.chaos.recorder import read_traces
 from antiphon.log.quorum import majority
 from antiphon.server.admin_client import AdminClient
@@ -111,16 +112,33 @@ def _status(server: LocalServer) -> cw.Status | None:
         return None
 
 
-class Programs:
+class ProgramSpec(Protocol):
+    """What `Programs` has to know of a program: a struct that says more."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+
+AnySpec = TypeVar("AnySpec", bound=ProgramSpec)
+
+
+class Programs(Generic[AnySpec]):
     """They are started again under their old names, as new incarnations."""
 
-    def __init__(self, specs: list[Spec], folder: Path) -> None:
+    def __init__(
+        self, specs: Sequence[AnySpec], folder: Path, module: str = "antiphon.lab.chaos.program"
+    ) -> None:
+        """`module`: what is run, with a spec as JSON."""
         self.specs = {spec.name: spec for spec in specs}
         self._folder = folder
+        self._module = module
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, float] = {}  # when, the last time
 
-    def __enter__(self) -> Programs:
+    def __enter__(self) -> Programs[AnySpec]:
         return self
 
     def __exit__(
@@ -140,11 +158,12 @@ class Programs:
     def start(self, name: str) -> None:
         assert not self.running(name)
         spec = self.specs[name]
-        self.specs[name] = msgspec.structs.replace(spec, incarnation=spec.incarnation + 1)
+        next_life = msgspec.structs.replace(cast(Any, spec), incarnation=spec.incarnation + 1)
+        self.specs[name] = cast(AnySpec, next_life)
         self._started[name] = time.monotonic()
         with undisturbed(), (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "antiphon.lab.chaos.program", msgspec.json.encode(spec)],
+                [sys.executable, "-m", self._module, msgspec.json.encode(spec)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

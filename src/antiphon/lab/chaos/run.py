@@ -33,6 +33,11 @@ REPAIR_S = 60.0
 
 
 def run(args: argparse.Namespace) -> int:
+    """Carry out `antiphon chaos`, and return its exit code: 1 if there are violations."""
+    if args.peers is not None:
+        from antiphon.lab.chaos.channels import run as of_channels
+
+        return of_channels.run(args)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
     folder = Path(args.trace or tempfile.mkdtemp("-antiphon-chaos"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Chaos for channels: real processes without a server, between which the network goes wrong."""
