@@ -83,6 +83,7 @@ class Detector(Layer):
         self._gone: dict[MemberId, None] = {}
         self._beat_due_ms = 0
         self._news_ms: int | None = None
+        self._judge_ms: int | None = None  # the earliest of the processes' own
         self.version = 0
         """Rises when anything changes in who hears whom."""
 
@@ -151,7 +152,7 @@ class Detector(Layer):
         peer.redial_ms = now_ms + peer.redial_after_ms
         if peer.suspicion is not None:
             return ()
-        peer.doubted_ms, peer.judge_ms = now_ms, now_ms + ANSWER_MS
+        self._doubt(peer, now_ms)
         others = self._witnesses(process)
         if not others:
             return self._judge(process, now_ms)
@@ -236,6 +237,23 @@ class Detector(Layer):
             return []
         return self._suspect(process, "its connection was lost, and nobody else has one", now_ms)
 
+    def _doubt(self, peer: _Peer, now_ms: int) -> None:
+        """The connection of a process is lost: judge it when others had time to answer."""
+        peer.doubted_ms, peer.judge_ms = now_ms, now_ms + ANSWER_MS
+        self._judge_ms = min(self._judge_ms or peer.judge_ms, peer.judge_ms)
+
+    def _judge_all(self, now_ms: int) -> list[Effect]:
+        """Judge those whose time has come."""
+        effects: list[Effect] = []
+        for process, peer in list(self._peers.items()):
+            if peer.judge_ms is not None and now_ms >= peer.judge_ms:
+                peer.judge_ms = None
+                if peer.doubted_ms is not None:
+                    effects += self._judge(process, now_ms)
+        due = (peer.judge_ms for peer in self._peers.values())
+        self._judge_ms = min((at for at in due if at is not None), default=None)
+        return effects
+
     def _forget(self, process: MemberId) -> None:
         self._peers.pop(process, None)
         self._opinions.forget(process)
@@ -253,18 +271,15 @@ class Detector(Layer):
                 if peer.suspicion is None:
                     self._opinions.watch(process, now_ms)
                     if peer.doubted_ms is not None:
-                        peer.doubted_ms, peer.judge_ms = now_ms, now_ms + ANSWER_MS
+                        self._doubt(peer, now_ms)
         if now_ms >= self._beat_due_ms or (self._news_ms is not None and now_ms >= self._news_ms):
             effects.append(self._alive(self._linked()))
             self._news_ms = None
         if now_ms >= self._beat_due_ms:
             self._beat_due_ms = now_ms + self._beat_ms
             effects += self._look(now_ms)
-        for process, peer in list(self._peers.items()):
-            if peer.judge_ms is not None and now_ms >= peer.judge_ms:
-                peer.judge_ms = None
-                if peer.doubted_ms is not None:
-                    effects += self._judge(process, now_ms)
+        if self._judge_ms is not None and now_ms >= self._judge_ms:
+            effects += self._judge_all(now_ms)
         return effects
 
     def _look(self, now_ms: int) -> list[Effect]:
@@ -289,7 +304,8 @@ class Detector(Layer):
         due = [self._beat_due_ms]
         if self._news_ms is not None:
             due.append(self._news_ms)
-        due += [peer.judge_ms for peer in self._peers.values() if peer.judge_ms is not None]
+        if self._judge_ms is not None:
+            due.append(self._judge_ms)
         return min(due)
 
     def _changed(self, now_ms: int) -> None:

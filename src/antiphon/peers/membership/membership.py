@@ -309,8 +309,9 @@ class Membership(Layer):
 
     def _prefer(self) -> MemberId | None:
         news = {**self._news, self.me: self._here or self._describe(self.me)}
-        degrees = {one: len(self._detector.hears(one)) for one in news}
-        key = ranking(self._lead, news, lambda process: degrees[process])
+        # Asked only for those that want to coordinate. For all it would be much work in a large
+        # group, whenever anything changes in who hears whom.
+        key = ranking(self._lead, news, lambda process: len(self._detector.hears(process)))
         heard = [process for process in self._mutual() if process not in self._skipped]
         return preferred(self.me, heard, news, key)
 
