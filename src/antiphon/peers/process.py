@@ -209,10 +209,10 @@ class Process:
         """See whether anybody is there, and then look for others now and then."""
         assert self._transport is not None
         await self._transport.first_attempts(NOBODY_S)
-        if not self._transport.linked and not self._founds:
-            self._be_alone()
         complaint = ""
         while True:
+            if not (self.conversation.joined.done or self._transport.linked or self._founds):
+                self._be_alone()
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look()
@@ -270,6 +270,8 @@ class Process:
 
     def linked(self, process: MemberId, address: str) -> None:
         """There is a connection to this process."""
+        for who in (str(process), address):
+            self.refusals.pop(who, None)
         self._drive(self.driver.linked, process, address)
 
     def unlinked(self, process: MemberId, goodbye: bool) -> None:
@@ -287,6 +289,10 @@ class Process:
             self._refused_for_good = True
         if len(self.refusals) > REFUSALS_MAX:
             del self.refusals[next(iter(self.refusals))]
+
+    def unreachable(self, address: str) -> None:
+        """Nobody is at this address, or no more."""
+        self.refusals.pop(address, None)
 
     def replaced(self, reason: str) -> None:
         """A primary view of others has another process of this one's name."""

@@ -64,6 +64,9 @@ class Peer:
     def asked(self, what: str) -> wire.Answer:
         return wire.Answer(True, f"{self.id} is asked: {what}")
 
+    def unreachable(self, address: str) -> None:
+        self.told.append(("unreachable", address))
+
     def replaced(self, reason: str) -> None:
         self.told.append(("replaced", reason))
 
@@ -415,7 +418,7 @@ def test_certificates_of_another_authority_are_refused(
         a, b = Peer("a", tls=contexts_of(ours)), Peer("b", tls=contexts_of(mixed))
         b.dial(a)
         await eventually(lambda: "refused a connection" in caplog.text)
-        await eventually(lambda: "not signed the certificate" in caplog.text)
+        await eventually(lambda: b.refusals and "not signed the certificate" in b.refusals[0])
         assert a.told == b.told == []
         await a.transport.close()
         await b.transport.close()
@@ -431,9 +434,21 @@ def test_plaintext_to_a_port_with_tls_is_refused(
         a, b = Peer("a", tls=contexts_of(authority.issue("a"))), Peer("b")
         b.dial(a)
         await eventually(lambda: "refused a connection" in caplog.text)
+        await eventually(lambda: b.refusals and "it hung up during the" in b.refusals[0])
         assert a.told == b.told == []
         await a.transport.close()
         await b.transport.close()
+
+    run(test)
+
+
+def test_of_an_address_where_nobody_is_it_is_said_that_nobody_is_there() -> None:
+    async def test() -> None:
+        async with peers("a", "b") as (a, b):
+            await b.transport.close()
+            a.dial(b)
+            await eventually(lambda: ("unreachable", b.address) in a.told)
+            assert a.refusals == []
 
     run(test)
 

@@ -25,6 +25,9 @@ class Dialler(Protocol):
         """Return the process at this address, connected; None: it is this one. Raises `OSError` or
         `FormatError`."""
 
+    def failed(self, address: str, error: OSError | FormatError) -> None:
+        """There is no connection to the process at this address, for now."""
+
     async def until_lost(self, process: MemberId) -> bool:
         """Wait until there is no connection to this process. Return whether it said goodbye."""
 
@@ -74,6 +77,7 @@ class Redialler:
                     return
             except (OSError, FormatError) as error:
                 self._first_tried()
+                self._dialler.failed(self._address, error)
                 self._complain(str(error) or type(error).__name__)
             if not self.keep and loop.time() - since > GIVE_UP_S:
                 return

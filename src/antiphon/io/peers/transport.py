@@ -42,6 +42,10 @@ DOUBLED_S = 1.0
 """When the other side gives a connection up for another one, that one is there within this time."""
 
 
+class StrangerError(ConnectionError):
+    """Somebody is there, but nobody that this process can talk to."""
+
+
 class PeerHandler(Protocol):
     """The driver of a channel, as its transport sees it. Called on the loop."""
 
@@ -60,6 +64,9 @@ class PeerHandler(Protocol):
     def refused(self, who: str, reason: str, again: bool) -> None:
         """There is no connection to this process, or at this address, for it or this process does
         not want one. `again`: a later attempt may succeed."""
+
+    def unreachable(self, address: str) -> None:
+        """Nobody is at this address."""
 
     def replaced(self, reason: str) -> None:
         """A primary view of others has another process of this one's name."""
@@ -188,13 +195,19 @@ class PeerTransport:
         host, port = parse_address(address)
         tls: ssl.SSLContext | None = None if self._tls is None else self._tls.dials
         async with asyncio.timeout(HANDSHAKE_S):
-            _, connection = await loop.create_connection(
-                lambda: self._connection(dialled=True),
-                host,
-                port,
-                ssl=tls,
-                server_hostname="" if tls is not None else None,
-            )
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: self._connection(dialled=True),
+                    host,
+                    port,
+                    ssl=tls,
+                    server_hostname="" if tls is not None else None,
+                )
+            except ssl.SSLError as error:
+                raise StrangerError(str(error)) from None
+            except (ConnectionResetError, ConnectionAbortedError) as error:
+                plain = "during the TLS handshake: perhaps it speaks plaintext"
+                raise StrangerError(f"it hung up {plain} ({error})") from None
             try:
                 await asyncio.wait([connection.shaken])
             except BaseException:
@@ -202,13 +215,20 @@ class PeerTransport:
                 raise
         peer = connection.peer
         if peer is None:
-            raise ConnectionError(self._why_silent(connection))
+            raise StrangerError(self._why_silent(connection))
         if peer.member == self.own.member:
             self._ours.add(address)
             return None
         if peer.member not in self._links:
             raise FormatError(connection.reason)
         return peer.member
+
+    def failed(self, address: str, error: OSError | FormatError) -> None:
+        """Tell the process why there is no connection. What was said in a handshake it knows."""
+        if isinstance(error, StrangerError):
+            self._handler.refused(address, str(error), True)
+        elif isinstance(error, OSError):
+            self._handler.unreachable(address)
 
     async def until_lost(self, process: MemberId) -> bool:
         """Wait until there is no connection to this process. Return whether it said goodbye."""
