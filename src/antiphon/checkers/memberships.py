@@ -10,7 +10,7 @@ program joined, only its place in views is judged.
 Limits: messages are judged only for properties of views: P2 (correct in a view, footnote 7) and P4
 (the view of a process, footnote 8). Orders, duplicates and P1 are left to the other two judges,
 `checkers/groups.py` and `spark/audit`, which share one model of members. This one shares no code
-and no model with them: it knows *stays*, compares rows in pairs, and is quadratic.
+and no model with them: it knows *stays*, compares views in pairs, and is quadratic in their number.
 
 A *stay* has the rows of one program from a join on, until it crashed, joined again, or the trace
 ends. Stays never change: they are not merged while rows are read. A *membership* is the stays of
@@ -107,14 +107,12 @@ class Membership(NamedTuple):
         last = max((n for n, stay in enumerate(self.stays) if stay.views()), default=0)
         return {stay.end for stay in self.stays[last:]}
 
-    def has(self, message: TraceEvent) -> bool:
-        """Return whether it delivered the message, or took over a state that contains it."""
+    def lacks(self, messages: Iterable[TraceEvent]) -> list[TraceEvent]:
+        """Return those that it did not deliver, and that no state contains that it took over."""
         rows = [row for stay in self.stays for row in stay.rows]
-        return any(
-            (row.kind == "deliver" and row.message == message.message)
-            or (row.kind == "state" and row.position >= message.position)
-            for row in rows
-        )
+        had = {row.message for row in rows if row.kind == "deliver"}
+        contained = max((row.position for row in rows if row.kind == "state"), default=-1)
+        return [row for row in messages if row.message not in had and row.position > contained]
 
 
 class Known(NamedTuple):
@@ -310,12 +308,13 @@ def same_view(group: Known) -> Iterator[Finding]:
     by_message: dict[str, list[_Delivered]] = defaultdict(list)
     for membership in group.memberships:
         had: set[str] = set()
+        earlier: list[TraceEvent] = []
         for stay in membership.stays:
-            for row in stay.inside():
-                if row.kind == "deliver" and row.message not in had:
+            for row, view in _with_views(stay, earlier):
+                if row.message not in had:
                     had.add(row.message)
-                    view = _view_of(membership, stay, row)
                     by_message[row.message].append(_Delivered(membership.name, row.view_id, view))
+            earlier += stay.views()
     for message, delivered in by_message.items():
         for one, two in combinations(delivered, 2):
             if one.view != two.view:
@@ -327,16 +326,17 @@ def same_view(group: Known) -> Iterator[Finding]:
                 yield Finding("P4", f"{group.name}: {text}")
 
 
-def _view_of(membership: Membership, stay: Stay, delivery: TraceEvent) -> int:
-    """Return the view of the process when it delivers this. One that is back from a crash, and has
-    got no view yet, is in the one that it had at this place of the order."""
-    order = stay.rows.index(delivery)
-    own = [v.view_id for v in stay.views() if stay.rows.index(v) < order]
-    if own:
-        return own[-1]
-    earlier = membership.stays[: membership.stays.index(stay)]
-    views = [view for before in earlier for view in before.views()]
-    return max((v.view_id for v in views if v.position < delivery.position), default=0)
+def _with_views(stay: Stay, earlier: list[TraceEvent]) -> Iterator[tuple[TraceEvent, int]]:
+    """Yield each delivery with the view of the process at that time. A process that is back from a
+    crash, and has got no view yet, is in the one of `earlier` that it had at this place of the
+    order."""
+    own = 0
+    for row in stay.inside():
+        if row.kind == "view" and not row.redelivered:
+            own = row.view_id
+        elif row.kind == "deliver":
+            before = (v.view_id for v in earlier if v.position < row.position)
+            yield row, own or max(before, default=0)
 
 
 def agreement(group: Known) -> Iterator[Finding]:
@@ -347,9 +347,11 @@ def agreement(group: Known) -> Iterator[Finding]:
             for row in stay.inside():
                 if row.kind == "deliver":
                     delivered.setdefault(row.message, row)
+    views = {row.view_id for row in delivered.values()}
     for membership in group.memberships:
-        for row in delivered.values():
-            if _is_correct_in(group, membership, row.view_id) and not membership.has(row):
+        correct = {view for view in views if _is_correct_in(group, membership, view)}
+        for row in membership.lacks(delivered.values()):
+            if row.view_id in correct:
                 text = f"{row.message} came to {row.process} in view {row.view_id}"
                 yield Finding("P2", f"{group.name}: {text}, and not to {membership.name}")
 

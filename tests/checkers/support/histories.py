@@ -6,6 +6,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.checkers import groups, memberships
 from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.model.conflicts import ConflictRelation
@@ -103,3 +105,10 @@ def of_members(rules: Iterable[str]) -> set[str]:
 def pair(*, durable: bool = False) -> History:
     """p and q are in view 1 (p is durable, if anybody is), and s is not."""
     return History().join("p", durable=durable).join("q").view(1, "p q")
+
+
+def lost_by_a_member(destination: str) -> list[TraceEvent]:
+    """Return the events of a group in which q has never got a message that p got."""
+    h = pair()
+    h.broadcast("p", "m").deliver("p", "m")
+    return [replace(event, group=destination) for event in h.events]

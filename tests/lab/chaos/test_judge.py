@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from antiphon.checkers import groups, memberships
 from antiphon.formats.trace import Kind, TraceEvent
-from antiphon.lab.chaos.judge import ACCOUNTS, COINS, Judge, judge_accounts
+from antiphon.lab.chaos.judge import ACCOUNTS, COINS, GROUP, Judge, judge_accounts, judge_group
+from tests.checkers.support.histories import lost_by_a_member
 
 A, B, QUEUE = "topic:t.a", "topic:t.b", "queue:q"
 
@@ -317,3 +319,13 @@ def test_a_coin_comes_again_unmarked(bank: Bank) -> None:
     bank.has("7@2")
     bank.moves("c", "7@1", 9)
     assert bank.complaints == ["7@1 comes to c twice, and it is not marked"]
+
+
+# -- The group -------------------------------------------------------------------------------------
+
+
+def test_both_judges_look_at_the_group() -> None:
+    events = lost_by_a_member(GROUP)
+    said = {*map(str, groups.check(events))}, {*map(str, memberships.check(events))}
+    assert all(said)
+    assert set(judge_group(events)) == said[0] | said[1]

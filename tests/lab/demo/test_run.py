@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.checkers import groups, memberships
 from antiphon.errors import ConnectionLostError
-from antiphon.lab.demo.run import MEMBERS, Members, Writer, what_is_wrong
+from antiphon.lab.demo.run import MEMBERS, Members, Writer, what_is_broken, what_is_wrong
+from tests.checkers.support.histories import lost_by_a_member
 
 RIGHT = {"writer-1/0": 51, "writer-2/0": 1}
 
@@ -41,6 +43,13 @@ def test_a_replica_has_a_pair_that_nobody_wrote(writers: list[Writer]) -> None:
     assert what_is_wrong(writers, tables(replica_3=RIGHT | {"x": 1})) == [
         "the table of replica-3 is wrong in 1 pairs: ['x']"
     ]
+
+
+def test_both_judges_look_at_the_group() -> None:
+    events = lost_by_a_member("topic:crowd")
+    said = {*map(str, groups.check(events))}, {*map(str, memberships.check(events))}
+    assert all(said)
+    assert set(what_is_broken(events)) == said[0] | said[1]
 
 
 def test_a_wrong_answer_and_an_error(writers: list[Writer]) -> None:

@@ -8,7 +8,8 @@ that is known to be acknowledged never comes again.
 
 A message counts as accepted if it reached any program: each message is for one that must get it.
 
-The group is judged by its specification (`checkers/groups.py`).
+Two judges look at the group: its specification (`checkers/groups.py`), and the judge of who is a
+member when, which shares no model with it (`checkers/memberships.py`).
 
 For transfers between accounts (`coin_program.py`): each coin is there once in the end, and has
 moved as often as programs have seen or were answered; no transfer of a coin has happened twice; a
@@ -21,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from antiphon.checkers import groups
+from antiphon.checkers import groups, memberships
 from antiphon.formats.trace import TraceEvent
 from antiphon.model.destinations import is_queue, matcher
 
@@ -35,7 +36,7 @@ def judge_group(events: Iterable[TraceEvent]) -> list[str]:
     """Return the violations of the group. `events`: of all processes, while they are still
     members."""
     own = [event for event in events if event.group == GROUP or event.kind == "crash"]
-    return [str(violation) for violation in groups.check(own)]
+    return [*map(str, groups.check(own)), *map(str, memberships.check(own))]
 
 
 def judge_accounts(events: Iterable[TraceEvent], found: list[str]) -> list[str]:

@@ -4,9 +4,9 @@ Three servers on this machine; a table with three replicas, which are the member
 process; two writers, which compare every answer with the right one. The server that leads is
 killed as by a crash, then the oldest member; the others suspect and remove it. Both come back: the
 server with its journal, the member with the table that the others hand it. At the end the replicas
-must hold the same, and two judges check by the traces of all programs that the group kept its
-promises: `checkers/groups.py`, and the audit on Spark, which also draws a chart of the run
-(`lab/demo/report.py`); otherwise exit code 1. Without Spark there is one judge.
+must hold the same, and three judges check by the traces of all programs that the group kept its
+promises: `checkers/groups.py`, `checkers/memberships.py`, and the audit on Spark, which also draws
+a chart of the run (`lab/demo/report.py`); otherwise exit code 1. Without Spark there are two.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import antiphon
-from antiphon.checkers import groups
+from antiphon.checkers import groups, memberships
 from antiphon.cli.cluster import ClusterStatus, look
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
+from antiphon.formats.trace import TraceEvent
 from antiphon.lab.chaos.recorder import read_traces
 from antiphon.lab.demo.member import GROUP
 from antiphon.reports.charts import Mark
@@ -368,8 +369,7 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[st
     shutil.copytree(folder / TRACES, folder / JUDGED)
     about = ("", f"topic:{GROUP}")  # the answers are in the traces too, and are not judged here
     events = [event for event in read_traces(folder / JUDGED) if event.group in about]
-    violations = groups.check(events)
-    wrong = [*what_is_wrong(writers, tables), *map(str, violations)]
+    wrong = [*what_is_wrong(writers, tables), *what_is_broken(events)]
     for complaint in wrong:
         stage.say(f"FAILED: {complaint}")
     found = {
@@ -413,6 +413,11 @@ def _report(folder: Path, happened: list[Mark]) -> dict[str, Any]:
     say(f"report: {path}")
     findings = [str(finding) for finding in verdict.findings]
     return {"rows": verdict.rows, "violations": findings, "report": str(path)}
+
+
+def what_is_broken(events: list[TraceEvent]) -> list[str]:
+    """Return the promises of the group that these events break, as two judges see it."""
+    return [*map(str, groups.check(events)), *map(str, memberships.check(events))]
 
 
 def what_is_wrong(writers: list[Writer], tables: dict[str, str]) -> list[str]:
