@@ -122,15 +122,16 @@ class ChannelFace(NotPickled, ABC):
     def get_state(self, timeout: float | None = None) -> Any:
         """Take over the state of the cluster: return it as a readable binary stream, as the `state`
         function of another member returned it at one place in what all receive; None if no member
-        has one. What this program receives next continues from that place: messages before it are
-        in the state, and dropped, but views are not; those behind it wait until the state is here.
+        has one: then this program's own is the one that others take over. What this program
+        receives next continues from that place: messages before it are in the state, and dropped,
+        but views are not; those behind it wait until the state is here.
 
         Call it after `connect`, and whenever a view shows that the primary one went on without this
         process. The place is where a new view begins, with the same members if nobody comes or
-        goes. The state comes from the oldest member of the primary view that has one, in parts; if
-        that member ends or fails half-way, all of it comes from the next one, as of a later place.
-        Outside a primary view a member that has a state is waited for. The stream is the program's
-        to close.
+        goes. The state comes, in parts, from the oldest member of the primary view that has one
+        because it founded the cluster or took it over; without such a member, from the oldest. If
+        it ends or fails half-way, all of it comes from the next one, as of a later place. Outside a
+        primary view a member that has a state is waited for. The stream is the program's to close.
 
         Raise `OutcomeUnknownError` with `happened="no"` if it is not here within `timeout` seconds:
         then nothing was dropped. Raise `ConnectionLostError` if every member that had a state is

@@ -303,11 +303,78 @@ def test_where_nobody_has_a_state_there_is_none() -> None:
     assert g.outcomes("a") == [Outcome.NONE]
 
 
-def test_those_who_begin_together_have_none() -> None:
+def test_of_those_who_begin_together_the_oldest_has_none_and_the_others_take_its_own() -> None:
     g = Replicas(*"abc")
+    g.replica["a"].table.append("loaded")
     g.ask(*"abc")
     g.install("a", "b", "c")
-    assert [g.outcomes(name) for name in "abc"] == [[Outcome.NONE]] * 3
+    assert [g.outcomes(name) for name in "abc"] == [[Outcome.NONE], [], []]
+    assert g.layer("b", Scripted).changes == 2
+    g.install("a", "b", "c")
+    g.run()
+    assert g.tables("abc") == ["loaded"] * 3
+
+
+def test_a_member_that_asks_though_it_has_the_state_does_not_hide_it() -> None:
+    g = founded()
+    g.ask("a", "b", "c")
+    g.install("a", "b", "c")
+    g.send("a", "m2")
+    g.run()
+    assert [g.outcomes(name) for name in "abc"] == [[Outcome.NONE], [], []]
+    change(g, "a", "b", "c")
+    g.run()
+    assert g.tables("abc") == ["m1 m2"] * 3
+
+
+def test_who_has_joined_and_not_asked_provides_only_if_nobody_else_can() -> None:
+    g = founded("b", "acd")
+    g.install("a", "b")
+    g.ask("c")
+    g.install("a", "b", "c")
+    g.run()
+    assert g.tables("bc") == ["m1"] * 2
+    g.crash("b")
+    g.crash("c")
+    g.ask("d")
+    g.install("a", "d")
+    g.run()
+    assert g.outcomes("d") == [Outcome.WHOLE]
+
+
+def test_of_those_who_found_each_other_again_none_provides_that_was_never_in_a_primary_view() -> (
+    None
+):
+    g = Replicas(*"abcd")
+    g.install("b", "c", "d")
+    g.send("b", "m1")
+    g.run()
+    g.install("b", primary=False)
+    g.install("c", primary=False)
+    g.ask("c")
+    g.install("a", "b", "c")  # a quorum of the last primary view, and a new process
+    g.run()
+    assert g.tables("bc") == ["m1"] * 2
+
+
+def test_a_state_that_was_begun_in_a_minority_begins_anew_in_the_primary_view() -> None:
+    g = Replicas(*"abcd")
+    g.install("a", "b", "c")
+    g.send("a", "m1")
+    g.run()
+    g.install("b", "c")
+    g.install("a", primary=False)
+    large(g, "a")
+    g.ask("d")
+    g.install("a", "d", primary=False)
+    g.send("a", "alone")
+    half_way(g, "a", "d")
+    g.send("b", "m2")
+    g.run("a", "d")
+    g.install("a", "b", "c", "d")
+    g.run()
+    assert g.tables("bcd") == ["m1 m2"] * 3
+    assert all(source.closed for source in g.replica["a"].sources.values())
 
 
 def test_outside_the_primary_view_who_finds_nobody_waits() -> None:

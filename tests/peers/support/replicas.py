@@ -55,7 +55,8 @@ class Replica:
         self._act = act
         self._at: dict[ViewId, bytes] = {}
         self._parts = b""
-        self._held: list[str] | None = None
+        self._held: list[str] | None = None  # since the first place
+        self._behind = 0  # so many of these are before the newest place
 
     def told(self, event: Any) -> None:
         """Take what the stack tells."""
@@ -70,16 +71,18 @@ class Replica:
                     self.hand_out()
             case Begins(place):
                 self.places.append(place)
-                self._parts, self._held = b"", []
+                self._held = self._held or []
+                self._parts, self._behind = b"", len(self._held)
             case Arrived(data):
                 self._parts += bytes(data)
             case Ended(outcome):
                 self.outcomes.append(outcome)
+                held, self._held = self._held or [], None
                 if outcome is Outcome.WHOLE:
-                    assert self._held is not None
                     state = self._parts.rpartition(b"|")[2].decode()
-                    self.table = [*state.split(), *self._held]
-                self._held = None
+                    self.table = [*state.split(), *held[self._behind :]]
+                else:
+                    self.table += held
 
     def hand_out(self) -> None:
         """Hand out the state as it was when it was asked for."""

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -114,16 +114,29 @@ class Ended(NamedTuple):
 class _Row(msgspec.Struct, frozen=True, array_like=True):
     """What a process says of itself to a change. `provider`, `place`: of the state that it takes
     over just now; `begun`: it began to take one over, of whomever; `unable`: who could not hand it
-    out; `primary`: it comes from a primary view."""
+    out; `last`, `stayed`: the last primary view that it was in, and whether it comes from there
+    straight; `lacks`: it has neither founded the group nor taken a state over since it came into
+    the primary views."""
 
     process: MemberId
     provides: bool
-    primary: bool
+    last: ViewId | None
+    stayed: bool
     wants: bool = False
     begun: bool = False
     provider: MemberId | None = None
     place: ViewId | None = None
     unable: tuple[MemberId, ...] = ()
+    lacks: bool = False
+
+    @property
+    def standing(self) -> tuple[ViewId, bool, bool]:
+        """How far it has followed the primary views: who has followed them most has their state,
+        unless it lacks it."""
+        return self.last or _NEVER, self.stayed, not self.lacks
+
+
+_NEVER = ViewId(-1, MemberId("", 0))
 
 
 class _Taking:
@@ -160,10 +173,12 @@ class State(Layer):
     Promise: a process that asks (`ask`) gets the state as its provider's program had it exactly
     where a view began: with all that was handed out before that view, and nothing behind. That is
     the same place in the history of both, at every level of order. The provider is the oldest
-    member that has a state to hand out (`provides`), does not want one itself, and comes from the
-    primary view, if anybody in the view does. If it is gone, or is not able to, the next one
+    member that has a state to hand out (`provides`), does not want one itself, and has followed the
+    primary views as far as anybody in the view has. If it is gone, or is not able to, the next one
     provides, as of a later view; nothing is left of what came before. A state travels in parts,
-    beside other frames, of which few are under way: it needs little memory, and blocks nobody.
+    beside other frames, of which few are under way: it needs little memory, and blocks nobody. If
+    all who have a state to hand out ask for one, the oldest of them gets none, and the others get
+    its state.
 
     Need: views. Limits: who asks has the view changed, unless it changes anyway. What is handed up
     behind the place while the state is on its way is not held back here: the channel does that,
@@ -180,6 +195,8 @@ class State(Layer):
         super().bind(me, view, below, random)
         self.provides = False
         """The program of this process has a state to hand out; set by the driver."""
+        self._last: ViewId | None = None  # primary view
+        self._lacks = True
         self._taking: _Taking | None = None
         self._offers: dict[ViewId, _Offer] = {}
 
@@ -188,7 +205,7 @@ class State(Layer):
     def ask(self, now_ms: int) -> Sequence[Effect]:
         """Take over the state of another member, as of a view that is still to come."""
         if self.view.primary and self.view.members == (self.me,):
-            return (Tell(Ended(Outcome.NONE)),)
+            return (self._end(Outcome.NONE),)
         self._taking = _Taking()
         return (Change(),)
 
@@ -196,6 +213,11 @@ class State(Layer):
         """Take nothing over any more."""
         taking, self._taking = self._taking, None
         return _enough(taking.provider, taking.place) if taking else ()
+
+    def _end(self, outcome: Outcome) -> Effect:
+        """Tell the program how the attempt has ended."""
+        self._taking, self._lacks = None, outcome is Outcome.LOST
+        return Tell(Ended(outcome))
 
     def provide(self, place: ViewId, source: Source | None, now_ms: int) -> Sequence[Effect]:
         """Hand out this state, which was asked for by `HandOut`; None: the program has failed. The
@@ -273,7 +295,7 @@ class State(Layer):
         taking.patience_ms = now_ms + PATIENCE_MS
         arrived = Tell(Arrived(data))
         if part.last:
-            return (arrived, Tell(Ended(Outcome.WHOLE)), *self.give_up(now_ms))
+            return (arrived, self._end(Outcome.WHOLE), *_enough(taking.provider, taking.place))
         if taking.held - taking.pulled >= WINDOW_BYTES // 2:
             return (arrived, *self._pull(now_ms))
         return (arrived,)
@@ -318,18 +340,20 @@ class State(Layer):
 
     def summary(self) -> Any:
         """Return what this process has, wants, and is in the midst of taking over."""
-        row = _Row(self.me, self.provides, self.view.primary)
+        row = _Row(self.me, self.provides, self._last, self.view.primary, lacks=self._lacks)
         taking = self._taking
         if taking is not None:
             row = _Row(
                 self.me,
                 self.provides,
+                self._last,
                 self.view.primary,
                 True,
                 taking.begun,
                 taking.provider,
                 taking.place,
                 tuple(sorted(taking.unable)),
+                self._lacks,
             )
         return msgspec.to_builtins(row)
 
@@ -337,12 +361,18 @@ class State(Layer):
         return [summaries[process] for process in sorted(summaries)]
 
     def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
+        before = self.view.id
         super().install(view, summary, now_ms)
         rows = {row.process: row for row in msgspec.convert(summary or [], list[_Row])}
+        if view.primary:
+            is_founded = all(row.last is None for row in rows.values())
+            is_straight = self._last == before
+            self._lacks = not is_founded and (self._lacks or not is_straight)
+            self._last = view.id
         for place, offer in list(self._offers.items()):
             for requester in list(offer.sent):
                 row = rows.get(requester)
-                if requester not in view.members or not row or row.place != place:
+                if not (row and row.place == place and self._continues(row)):
                     self._leave_out(place, requester)
         return (*self._offer(rows), *self._go_on(rows, now_ms))
 
@@ -352,11 +382,12 @@ class State(Layer):
             process
             for process in self.view.members
             if process in rows
-            and rows[process].provider != self.me
+            and not self._continues(rows[process])
             and self._provider_for(process, rows) == self.me
         ]
         if not requesters:
             return ()
+        self._lacks = False  # nobody has a better one
         self._offers[self.view.id] = _Offer(requesters)
         return (Tell(HandOut(self.view.id)),)
 
@@ -370,7 +401,7 @@ class State(Layer):
             return (Change(),)  # this view was decided before
         if provider is None:
             return self._without_provider(taking, rows)
-        if provider == taking.provider:
+        if self._continues(row):
             return ()
         taking.unable.intersection_update(self.view.members)
         taking.provider, taking.place, taking.begun = provider, self.view.id, True
@@ -382,27 +413,42 @@ class State(Layer):
         taking.provider = taking.place = None
         if not self.view.primary and not taking.unable:
             return ()  # somebody may come who has it
-        lost = any(row.begun for row in rows.values())
-        self._taking = None
-        return (Tell(Ended(Outcome.LOST if lost else Outcome.NONE)),)
+        oldest = self._oldest_able(rows, True, taking.unable)
+        is_gone = oldest is None or rows[oldest].lacks
+        if is_gone and any(row.begun for row in rows.values()):
+            return (self._end(Outcome.LOST),)
+        if oldest in (None, self.me):
+            return (self._end(Outcome.NONE),)
+        return (Change(),)  # it has its own state as soon as it knows that nobody has another
 
     def _provider_for(self, process: MemberId, rows: Mapping[MemberId, _Row]) -> MemberId | None:
         """Return who hands the state out to a process in this view; all members agree on it."""
         row = rows.get(process)
         if row is None or not row.wants:
             return None
-        members = self.view.members
-        if row.provider in members:
+        if self._continues(row):
             return row.provider
-        some_primary = any(other.primary for other in rows.values())
+        return self._oldest_able(rows, False, row.unable)
+
+    def _continues(self, row: _Row) -> bool:
+        """Whether a process goes on taking over the state that it had begun with. Who comes into a
+        primary view by way of another one needs a newer state."""
+        members = self.view.members
+        is_straight = row.stayed or not self.view.primary
+        return row.process in members and row.provider in members and is_straight
+
+    def _oldest_able(
+        self, rows: Mapping[MemberId, _Row], wants: bool, unable: Collection[MemberId]
+    ) -> MemberId | None:
+        """Return the oldest member that may hand out a state, of those that want one themselves or
+        of the others."""
+        there = [rows[member] for member in self.view.members if member in rows]
+        providing = [row for row in there if row.provides]
+        highest = max((row.standing for row in providing), default=None)
         able = (
-            member
-            for member in members
-            if (other := rows.get(member))
-            and other.provides
-            and not other.wants
-            and (other.primary or not some_primary)
-            and member not in row.unable
+            row.process
+            for row in providing
+            if row.standing == highest and row.wants == wants and row.process not in unable
         )
         return next(able, None)
 
@@ -415,7 +461,11 @@ class State(Layer):
         to = sorted({requester.name for offer in self._offers.values() for requester in offer.sent})
         if taking is None:
             return {"to": to}
-        return {"from": str(taking.provider or "nobody"), "bytes": taking.held, "to": to}
+        return {
+            "from": str(taking.provider or "nobody"),
+            "bytes": taking.held,
+            "to": to,
+        }
 
 
 def _enough(provider: MemberId | None, place: ViewId | None) -> Sequence[Effect]:
