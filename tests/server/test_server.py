@@ -1,166 +1,48 @@
 """One server, driven through its socket, on disks that do as they are told."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
+import time
 
 import pytest
 
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine import keys
+from antiphon.broker.machine.sessions import local_contexts
+from antiphon.broker.machine.sessions.servers import LOCAL
+from antiphon.driver.server import LET_GO_S
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
-from antiphon.formats import columns, frames, pack
+from antiphon.formats import frames, pack
 from antiphon.formats import protocol as cw
-from antiphon.formats.columns import Outgoing
-from antiphon.formats.entry import ReplicaId
-from antiphon.formats.journal import REACHED
+from antiphon.formats.entry import (
+    ClusterMember,
+    Entry,
+    Membership,
+    ReplicaId,
+    encode_membership,
+)
+from antiphon.formats.entry import Kind as EntryKind
+from antiphon.formats.journal import REACHED, Promise
+from antiphon.io.rules import servers as rules
 from antiphon.journal.disk import RamDisk
+from antiphon.journal.opening import open_journal
 from antiphon.journal.reached import notes_on
 from antiphon.log.settings import Settings
-from antiphon.server.server import Server
+from antiphon.server import server as module
+from antiphon.server.loop_port import now_ms
+from tests.server.support.running import (
+    HOST,
+    SESSION,
+    Disk,
+    RawClient,
+    attach,
+    connected,
+    eventually,
+    publish,
+    run,
+    running,
+)
 
 pytestmark = pytest.mark.process
-
-HOST = "127.0.0.1"
-SESSION = 77
-
-
-class Disk(RamDisk):
-    """Memory that behaves like a disk: it is synced, and can be full or fail."""
-
-    volatile = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-        self.refused = 0  # writes
-        self.sync_fails = False
-        self.may_sync = threading.Event()
-        self.may_sync.set()
-        self.syncing = threading.Event()
-        self.synced: set[str] = set()
-
-    def write(self, name: str, offset: int, *data: bytes) -> None:
-        if self.full:
-            self.refused += 1
-            raise DiskFullError("no room, says the test")
-        super().write(name, offset, *data)
-
-    def sync(self, name: str) -> None:
-        self.syncing.set()
-        self.may_sync.wait(10)
-        if self.sync_fails:
-            raise SyncFailedError("not synced, says the test")
-        self.synced.add(name)
-
-
-class RawClient:
-    """Says exactly what it is told to."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    def send(self, *requests: cw.Request) -> None:
-        self.writer.write(b"".join(frames.frame(cw.encode(request)) for request in requests))
-
-    async def receive(self) -> cw.Answer:
-        async with asyncio.timeout(10):
-            return cw.decode_answer(await self._frame())
-
-    async def published(self, sequence: int) -> None:
-        while await self.receive() != cw.Published(0, sequence):
-            pass
-
-    async def attach(self, session: int = SESSION, attempt: int = 1) -> cw.Attached:
-        self.send(attach(session, attempt))
-        answer = await self.receive()
-        assert isinstance(answer, cw.Attached)
-        return answer
-
-    async def ask(self, number: int, body: cw.Body) -> cw.Result:
-        self.send(cw.Control(number, body))
-        while not isinstance(answer := await self.receive(), cw.Result):
-            pass
-        return answer
-
-    async def delivered(self) -> cw.Deliver:
-        while not isinstance(answer := await self.receive(), cw.Deliver):
-            pass
-        return answer
-
-    async def ended(self) -> bool:
-        async with asyncio.timeout(10):
-            return await self._reader.read() == b""
-
-    async def shake_hands(self) -> None:
-        own = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0))
-        self.writer.write(frames.frame(frames.encode_hello(own)))
-        frames.decode_hello(await self._frame())
-
-    async def _frame(self) -> bytes:
-        length, _ = frames.PREFIX.unpack_from(await self._reader.readexactly(frames.PREFIX_SIZE))
-        return await self._reader.readexactly(length)
-
-
-@asynccontextmanager
-async def running(
-    disk: RamDisk,
-    servers: int = 1,
-    settings: Settings | None = None,
-    home: HomeSettings | None = None,
-) -> AsyncIterator[tuple[Server, RawClient]]:
-    """A server, and a client of it; alone it leads, and the client has a session; with others
-    listed it has no leader."""
-    listed = dict.fromkeys(range(1, servers + 1), (HOST, 0))
-    chosen = settings or Settings(volatile=disk.volatile)
-    server = Server(1, listed, disk, chosen, None, home)
-    address = await server.start((HOST, 0))
-    try:
-        client = await connected(address)
-        if servers == 1:
-            await server.serves
-            await client.attach()
-        yield server, client
-        client.writer.close()
-    finally:
-        if isinstance(disk, Disk):
-            disk.may_sync.set()  # closing waits for it
-        await server.close()
-
-
-async def connected(address: tuple[str, int]) -> RawClient:
-    client = RawClient(*await asyncio.open_connection(*address))
-    await client.shake_hands()
-    return client
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  what is waited for sets no event
-            await asyncio.sleep(0.005)
-
-
-def attach(session: int = SESSION, attempt: int = 1) -> cw.Attach:
-    return cw.Attach(session, bytes(16), attempt > 1, attempt, "", 60_000, ((0, 1),), ())
-
-
-def publish(
-    sequence: int,
-    count: int = 1,
-    body: bytes = b"body",
-    session: int = SESSION,
-    destination: str = "topic:x",
-) -> cw.Publish:
-    messages = [Outgoing(columns.BYTES, body, b"", 0)] * count
-    data, flags = columns.encode(messages)
-    return cw.Publish(pack.encode(destination, count, data, session, sequence, flags=flags))
 
 
 # -- Publishing ------------------------------------------------------------------------------------
@@ -582,5 +464,212 @@ def test_without_room_for_a_snapshot_the_log_goes_on() -> None:
                 client.send(publish(number))
                 await client.published(number)
             assert server.status().trouble == ()
+
+    run(main())
+
+
+# -- Starting and ending ---------------------------------------------------------------------------
+
+
+def test_it_serves_when_it_has_heard_of_a_leader_and_not_before() -> None:
+    async def main() -> None:
+        async with running(RamDisk(), servers=3) as (server, client):
+            client.send(cw.AskStatus())
+            assert isinstance(await client.receive(), cw.Status)
+            assert not server.serves.done()
+        async with running(RamDisk()) as (server, _):
+            assert server.serves.done()
+
+    run(main())
+
+
+def test_it_says_where_it_listens_though_the_operator_left_the_port_open() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, _):
+            address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
+            assert server.address_of(1) == f"{HOST}:{address[1]}"
+            assert server.status().addresses == {1: f"{HOST}:{address[1]}"}
+            assert server.address_of(9) == ""
+
+    run(main())
+
+
+def test_an_address_in_the_log_that_nobody_can_reach_is_left_out() -> None:
+    disk = Disk()
+    journal, _ = open_journal(disk, lambda: 11)
+    members = (ClusterMember(1, 11, True, "nowhere"), ClusterMember(2, 12, False, "nowhere, too"))
+    founding = encode_membership(Membership(1, members))
+    entry = Entry(1, 1, 0, EntryKind.MEMBERSHIP, founding)
+    journal.append((Promise(1, None), entry), ())
+    journal.flush()
+    if job := journal.begin_sync():
+        journal.end_sync(job)
+
+    async def main() -> None:
+        async with running(disk) as (server, client):
+            assert [*server.status().addresses] == [1]
+            client.send(publish(1))
+            await client.published(1)
+
+    run(main())
+
+
+def test_an_orderly_end_cuts_clients_off_and_leaves_nothing_running() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (server, client):
+            client.send(publish(1))
+            await client.published(1)
+            disk.synced.clear()
+            await server.close()
+            assert await client.ended()
+            assert server.ended.result() is None
+            assert REACHED in disk.synced
+            assert not server._sync_thread._thread.is_alive()  # type: ignore[union-attr]
+            with pytest.raises(ConnectionRefusedError):
+                await connected(client.writer.get_extra_info("peername"))
+
+    run(main())
+
+
+def test_with_local_contexts_an_orderly_end_waits_until_nobody_is_bound() -> None:
+    async def main() -> None:
+        async with running(Disk(), contexts=LOCAL) as (server, client):
+            assert (await client.ask(1, cw.OpenConsumer(1, "topic:>", 10))).code == ""
+            client.send(publish(1, 2))
+            await client.delivered()
+            client.send(cw.Ack(1, (cw.AckRow(1, 0, 2),)))
+            while await client.receive() != cw.Acked(1):
+                pass
+            assert local_contexts.is_bound(server.broker, server.broker.sessions[SESSION])
+            await server.close()
+            assert server.home.has_let_go
+            assert server.broker.sessions[SESSION].leased
+
+    run(main())
+
+
+def test_a_failed_server_is_closed_at_once() -> None:
+    async def main() -> None:
+        async with running(Disk(), contexts=LOCAL) as (server, client):
+            server._fail(ZeroDivisionError("says the test"))
+            await asyncio.wait_for(server.close(), 10)
+            assert await client.ended()
+            with pytest.raises(ZeroDivisionError):
+                server.ended.result()
+
+    run(main())
+
+
+def test_a_server_that_fails_while_it_ends_does_not_wait() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk, servers=3, contexts=LOCAL) as (server, _):
+            server._driver.clients.home._local_acks.unlogged.add(((7, (cw.AckRow(1, 1, 3),)),))
+            closing = asyncio.create_task(server.close())
+            await eventually(lambda: server._driver.clients.home._attaching.ending)
+            server._fail(ZeroDivisionError("says the test"))
+            began = now_ms()
+            await closing
+            assert now_ms() - began < LET_GO_S * 1000 / 2
+            with pytest.raises(ZeroDivisionError):
+                server.ended.result()
+
+    run(main())
+
+
+def test_an_error_of_a_callback_ends_the_server_unless_a_socket_is_to_blame() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            loop = asyncio.get_running_loop()
+            accept = "socket.accept() out of system resource"
+            loop.call_exception_handler({"message": accept, "exception": OSError("too many files")})
+            loop.call_exception_handler({"message": "a warning of the loop"})
+            client.send(publish(1))
+            await client.published(1)
+            assert not server.ended.done()
+            loop.call_soon(lambda: [][0])
+            with pytest.raises(IndexError):
+                await asyncio.wait_for(server.ended, 10)
+            assert server.log.closed
+
+    run(main())
+
+
+# -- Time and the others ---------------------------------------------------------------------------
+
+
+def test_messages_have_the_time_of_the_wall_clock() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            client.send(publish(1))
+            await client.published(1)
+            assert abs(server.broker.stamp - time.time() * 1000) < 60_000
+
+    run(main())
+
+
+def test_the_wall_clock_is_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOCK_S", 0.01)
+
+    async def main() -> None:
+        async with running(RamDisk()) as (server, _):
+            for _ in range(2):
+                server.node.set_wall_offset(0)
+                await eventually(lambda: server.node.replica.wall_offset_ms > 0)
+
+    run(main())
+
+
+def test_a_server_that_is_not_listed_and_says_nothing_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SWEEP_S", 0.01)
+    monkeypatch.setattr(rules, "SILENT_S", 0.05)
+
+    async def main() -> None:
+        async with running(RamDisk()) as (_, client):
+            address = client.writer.get_extra_info("peername")
+            stranger = RawClient(*await asyncio.open_connection(*address))
+            hello = frames.Hello(
+                frames.MAGIC, frames.OLDEST, frames.NEWEST, "server", ReplicaId(5, 55)
+            )
+            stranger.writer.write(frames.frame(frames.encode_hello(hello)))
+            assert await stranger.ended_after_hello()
+            stranger.writer.close()
+
+    run(main())
+
+
+def test_a_server_that_is_added_is_dialled() -> None:
+    async def main() -> None:
+        dialled = asyncio.Event()
+
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+            dialled.set()
+
+        listener = await asyncio.start_server(accept, HOST, 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with running(RamDisk()) as (server, client):
+            client.send(cw.Add(4, f"{HOST}:{port}"))
+            await asyncio.wait_for(dialled.wait(), 10)
+            await eventually(lambda: server.address_of(4) == f"{HOST}:{port}")
+        listener.close()
+
+    run(main())
+
+
+def test_a_damaged_server_says_that_it_is_being_repaired() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (_, client):
+            client.send(publish(1))
+            await client.published(1)
+        name = "seg-00000001.log"
+        disk.write(name, disk.size(name) // 2, b"\xff\xff\xff")
+        async with running(disk, servers=3) as (server, _):
+            (trouble,) = server.status().trouble
+            assert trouble.startswith("being repaired from the others: ")
 
     run(main())
