@@ -1,1 +1,2 @@
-"""Views of a channel: how its members agree on who is in it, and what they have delivered. Pure."""
+"""Views of a channel: how its members agree on who is in one, and on its cuts: how much of each
+stream of messages belongs to it when it ends (`decision.py: decide`). Pure."""
