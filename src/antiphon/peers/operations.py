@@ -28,9 +28,10 @@ from antiphon.errors import (
     JMSError,
     OutcomeUnknownError,
 )
-from antiphon.formats.columns import BYTES, Outgoing
+from antiphon.formats.columns import BYTES
 from antiphon.model.peer_views import Level, ViewId
 from antiphon.peers.channel.conversation import Address, Conversation
+from antiphon.peers.channel.outbox import MessageParts
 from antiphon.peers.channel.states import StateWanted
 from antiphon.peers.channel.views import Occurrence, View
 from antiphon.peers.discovery.urls import cluster_of
@@ -166,7 +167,7 @@ class ChannelCore:
 
     def post(
         self, content: Any, to: Address | Iterable[Address] | None, order: Level | str | None
-    ) -> tuple[Outgoing, To, Level] | None:
+    ) -> tuple[MessageParts, To, Level] | None:
         """Send if there is room at once; otherwise return what is to be sent."""
         # This is done for every message: as little as possible.
         process = self.process
@@ -174,19 +175,22 @@ class ChannelCore:
             raise self._why_not()
         conversation = process.conversation
         now_ms = time.time_ns() // 1_000_000
+        message: MessageParts
         if type(content) is bytes and len(content) <= BODY_MAX:  # what `outgoing` would return
-            message = tuple.__new__(Outgoing, (BYTES, content, b"", now_ms))
+            message = (BYTES, content, b"", now_ms)
         else:
             message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle)
         level = AGREED if to is None and order is None else self._level(to, order)
         meant = None if to is None else conversation.addressed(to)
         with process.lock:
-            has_room = conversation.put(message, meant, level)
-        process.driver.wake()
+            has_room = conversation.try_put(message, meant, level)
+        driver = process.driver
+        if not driver.woken:
+            driver.wake()
         return None if has_room else (message, meant, level)
 
     def sending(
-        self, message: Outgoing, to: To, level: Level, timeout: float | None
+        self, message: MessageParts, to: To, level: Level, timeout: float | None
     ) -> Script[None]:
         """Wait for room, and send."""
         deadline = Deadline(timeout)

@@ -9,6 +9,7 @@ from antiphon.formats.columns import BYTES, TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
+from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Blocked, Changed, Closing, Dial, Install, Tell
 from antiphon.peers.membership.member import Left
@@ -226,6 +227,21 @@ def test_a_pack_is_for_the_same_members_at_the_same_level_and_bounded() -> None:
     while isinstance(columns := a.conversation.take(), PeerColumns):
         counts.append(columns.count)
     assert counts == [2, 1, 2, 1, 1]
+
+
+def test_who_leaves_takes_nothing_more_and_what_it_has_leaves() -> None:
+    a, b = together()
+    a.freeze()
+    a.put("before")
+    a.driver.do(Conversation.leave)
+    assert not a.conversation.try_put(outgoing("after", now_ms=0), None, Level.AGREED)
+    with pytest.raises(IllegalStateError, match="is closed"):
+        a.put("after")
+    a.install(b.me)
+    assert not a.conversation.try_put(outgoing("after", now_ms=0), None, Level.AGREED)
+    b.receive_from(a)
+    assert "before" in b.received()
+    assert a.conversation.all_left
 
 
 def test_what_waits_is_bounded_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

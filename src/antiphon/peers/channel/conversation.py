@@ -21,11 +21,10 @@ from typing import cast
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
-from antiphon.formats.columns import Outgoing
 from antiphon.formats.frames import LARGE_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.channel.inbox import Inbox, Item
-from antiphon.peers.channel.outbox import Leaving, Outbox
+from antiphon.peers.channel.outbox import Leaving, MessageParts, Outbox
 from antiphon.peers.channel.states import States, StateWanted, TakingOver
 from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
@@ -56,6 +55,9 @@ class Conversation:
         self.hindrance = ""  # what sends wait for, for people
         self.members_min = 1  # `joined` waits for a view of so many
         self._outbox = Outbox(me, destination)
+        self.try_put = self._outbox.put
+        """As `put`, with one call less; it returns False also if the conversation is over."""
+
         self._view = view
         self._shown = View(view)
         self._hidden = True  # the present view was not handed out yet
@@ -88,8 +90,9 @@ class Conversation:
             f"{address!r} is not a member of {self.cluster!r}: {' '.join(names(members))}"
         )
 
-    def put(self, message: Outgoing, to: To, level: Level) -> bool:
-        """Take a message to be sent; return False if there is no room. Caller holds the lock."""
+    def put(self, message: MessageParts, to: To, level: Level) -> bool:
+        """Take a message to be sent; return False if there is no room. Raises why it cannot be.
+        Caller holds the lock."""
         if self.over or self.leaving:
             raise self.why_not()
         return self._outbox.put(message, to, level)
@@ -119,6 +122,7 @@ class Conversation:
     def leave(self) -> None:
         """Leave, once what was sent has left. Caller holds the lock."""
         self.leaving = True
+        self._outbox.shut()
 
     def why_not(self) -> JMSError:
         """Return why nothing can be sent or received."""

@@ -86,7 +86,7 @@ class ChannelDriver:
         self._running = running
         self._lock = lock
         self._port = port
-        self._woken = False
+        self.woken = False  # `pump` will be called
         self._timer_ms: int | None = None
         self._state = next((layer for layer in running.layers if isinstance(layer, State)), None)
         self._taken_bytes = -1  # by the program, when it was last seen to be behind
@@ -108,8 +108,8 @@ class ChannelDriver:
 
     def wake(self) -> None:
         """Have `pump` called soon; once, however often this is called before."""
-        if not self._woken:
-            self._woken = True
+        if not self.woken:
+            self.woken = True
             self._port.wake()
 
     # -- On the driver's thread -----------------------------------------------------------------
@@ -121,7 +121,7 @@ class ChannelDriver:
 
     def pump(self, now_ms: int) -> None:
         """Hand what was sent to the stack, and carry out what it wants."""
-        self._woken = False  # first: whatever is asked for from here on wakes it again
+        self.woken = False  # first: whatever is asked for from here on wakes it again
         self._finish(now_ms)
 
     def timer_fired(self, now_ms: int) -> None:

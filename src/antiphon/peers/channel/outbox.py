@@ -11,12 +11,12 @@ takes out, so every method needs the lock of the conversation.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from antiphon.api.protocol.packing import SelfClocking
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.formats import columns, pack
-from antiphon.formats.columns import Outgoing, Run
+from antiphon.formats.columns import Run
 from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId
 from antiphon.peers.layers.layer import To
@@ -27,6 +27,10 @@ empty ones are bounded."""
 
 ROOM_BYTES = 8 << 20
 """With this many bytes gathered, senders begin to wait; at half of it they go on."""
+
+
+MessageParts: TypeAlias = tuple[int, bytes, bytes, int]
+"""Kind, body, extra and timestamp: what an `Outgoing` has, which is slower to make."""
 
 
 class Leaving(NamedTuple):
@@ -78,9 +82,10 @@ class Outbox:
         self._ordering: deque[int] = deque()  # sizes of packs that are being ordered
         self._ordering_bytes = 0
         self._room: Ticket | None = None
+        self._shut = False
 
-    def put(self, message: Outgoing, to: To, level: Level) -> bool:
-        """Take a message; return False if there is no room for it."""
+    def put(self, message: MessageParts, to: To, level: Level) -> bool:
+        """Take a message; return False if there is no room for it, or it is shut."""
         # This is done for every message: as little as possible, and no calls. Nothing counts
         # messages: that many bytes, `MESSAGE_BYTES` each, are at most `FULL_MESSAGES`.
         if not self.has_room:
@@ -165,14 +170,19 @@ class Outbox:
         """Return the ticket of those who wait for room, settled, once there is enough."""
         if self.has_room or self._held_bytes > ROOM_BYTES // 2:
             return None
-        self.has_room = True
+        self.has_room = not self._shut
         room, self._room = self._room, None
         if room is not None:
             room.settle()
         return room
 
+    def shut(self) -> None:
+        """Take nothing more; what is here leaves."""
+        self._shut, self.has_room = True, False
+
     def close(self) -> Ticket | None:
-        """Drop everything, and wake those who wait for room."""
+        """Take nothing more, drop everything, and wake those who wait for room."""
+        self.shut()
         self._batches.clear()
         self._newest = None
         self.view_changed()
