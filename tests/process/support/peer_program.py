@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from antiphon import Message, ViewMessage, peers
@@ -18,6 +19,9 @@ from antiphon.peers.stack import stacks
 
 READS = threading.Event()
 """Cleared while the program receives nothing."""
+
+ROWS: list[Any] = []
+"""The bodies that it has received, or has taken over as a state."""
 
 
 def say(**event: Any) -> None:
@@ -42,7 +46,27 @@ def channel_of(options: dict[str, Any]) -> peers.Channel:
         listen=options.get("listen"),
         tls=tls,
         plaintext=options.get("plaintext", False),
+        state=lambda: state(options.get("padding_mb", 0)),
     )
+
+
+def state(padding_mb: int) -> Iterator[bytes]:
+    """Yield the rows, behind so much padding; say when all of it is known to the channel."""
+    rows = json.dumps(ROWS).encode()
+    for _ in range(padding_mb):
+        yield b" " * (1 << 20)
+    yield rows
+    say(provided=len(ROWS))
+
+
+def take_over(channel: peers.Channel) -> None:
+    """Take over the rows of another one."""
+    began = time.monotonic()
+    stream = channel.get_state(30)
+    if stream is not None:
+        with stream:
+            ROWS[:] = json.load(stream)
+    say(took_over=None if stream is None else list(ROWS), seconds=time.monotonic() - began)
 
 
 def receive(channel: peers.Channel) -> None:
@@ -65,6 +89,7 @@ def receive(channel: peers.Channel) -> None:
                     )
                 case Message():
                     body = message.body
+                    ROWS.append(body)
                     say(got=body if len(body) < 100 else len(body), sender=message.sender)
     except JMSError as error:
         say(lost=described(error))
@@ -91,6 +116,8 @@ def obey(channel: peers.Channel, order: dict[str, Any]) -> Any:
             return send_until_full(channel, size, order["timeout"])
         case {"status": _}:
             return channel.status()
+        case {"rows": _}:
+            return list(ROWS)
         case {"reads": reads}:
             (READS.set if reads else READS.clear)()
             return reads
@@ -115,6 +142,8 @@ def main() -> None:
         say(connected=False, seconds=time.monotonic() - began, **described(error))
         return
     say(connected=channel.view.members, seconds=time.monotonic() - began, address=channel.address)
+    if options.get("takes_over"):
+        take_over(channel)
     threading.Thread(target=receive, args=(channel,), daemon=True).start()
     for line in sys.stdin:
         order = json.loads(line)
