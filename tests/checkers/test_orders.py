@@ -207,3 +207,40 @@ def test_a_safe_message_is_with_all_members() -> None:
 def test_at_the_end_of_a_view_a_safe_message_is_with_those_that_go_on() -> None:
     h = three().send("a", SAFE).deliver("a b", "a:1", closing=True).view(2, "a b").end("c")
     assert h.findings() == []
+
+
+# -- Messages for some -----------------------------------------------------------------------------
+
+
+def test_messages_for_some_have_no_place_that_others_see() -> None:
+    h = three().send("a", to="a b").send("a").deliver("a b", "a:1").deliver("a b c", "a:2")
+    assert h.findings() == []
+
+
+def test_a_safe_message_for_some_is_with_nobody_else() -> None:
+    h = three().send("a", Level.SAFE, to="b").receive("b", "a:1").deliver("b", "a:1")
+    assert h.findings() == []
+
+
+def test_nothing_waits_for_a_message_for_some() -> None:
+    h = three().send("a", Level.CAUSAL).send("a", Level.CAUSAL, to="b").deliver("b", "a:2")
+    h.send("b", Level.CAUSAL).deliver("c", "b:1").deliver("a b c", "a:1").deliver("a b", "b:1")
+    assert h.findings() == []
+
+
+# -- Senders that are cut off ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "broken"), [(Level.AGREED, set()), (Level.FIFO, {"one view"})])
+def test_what_was_sent_behind_an_agreed_message_is_ordered_with_it(
+    before: Level, broken: set[str]
+) -> None:
+    h = three().send("c", before, Level.FIFO).deliver("a b", "c:1", "c:2").view(2, "a b")
+    h.view(2, "c", primary=False).deliver("c", "c:1", "c:2")
+    assert h.broken() == broken
+
+
+def test_what_others_delivered_in_a_minority_is_part_of_their_state() -> None:
+    h = Peers().view(1, "a b c", primary=False).send("a").view(2, "a", primary=False)
+    h.deliver("b c", "a:1").view(3, "a b c", primary=False)
+    assert h.findings() == []

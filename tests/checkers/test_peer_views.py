@@ -220,3 +220,38 @@ def test_a_chain_may_lead_through_what_a_primary_view_says_is_its_past() -> None
     for process in lives("b c"):
         h.events[process][-1] = Showing(view, lives("b c"), (), (ONE,))
     assert h.findings() == []
+
+
+def test_what_is_older_than_its_past_belongs_to_the_past_of_that() -> None:
+    def forked(past: ViewId) -> Peers:
+        return Peers().view(1, "a b c").view(2, "a b", "a").view(4, "b c", past=(past,))
+
+    assert forked(ViewId(3, life("c"))).findings() == []
+    assert forked(ViewId(1, life("a"))).broken() == {"one chain"}
+
+
+def test_a_group_that_is_founded_anew_has_another_chain() -> None:
+    h = Peers().view(1, "a", founding=ViewId(1, life("a")))
+    assert h.view(1, "b", founding=ViewId(1, life("b"))).findings() == []
+
+
+def hidden(*delivered: str) -> Peers:
+    """Return a history of `c`, which has missed the end of view 1, and whose views in between were
+    hidden."""
+    h = three().send("a", Level.AGREED, Level.AGREED).deliver("a b", "a:1", "a:2")
+    h.deliver("c", *delivered).view(2, "a b")
+    return h.view(3, "a b c", merged=(ONE, ViewId(2, life("c"))))
+
+
+def test_who_had_hidden_views_has_delivered_the_first_part() -> None:
+    assert hidden("a:1").findings() == []
+    assert "prefix" in hidden("a:2").broken()
+
+
+def test_two_with_hidden_views_may_have_delivered_unlike_parts() -> None:
+    h = Peers().view(1, "a b c d").send("a", Level.AGREED, Level.AGREED)
+    h.deliver("a b", "a:1", "a:2").deliver("c", "a:1").view(2, "a b")
+    h.view(3, "a b c d", "a b", together="a b", merged=(ONE,))
+    for process in "cd":
+        h.view(3, "a b c d", process, together=process, merged=(ONE,))
+    assert h.findings() == []

@@ -2,12 +2,15 @@
 
 With `programs` behind it, only seeds that have programs count; with `groups`, only those whose
 programs are members of groups; with `local`, only those with local contexts; with `log`, only seeds
-without programs. Ends with `FOUND`, which nothing else does: that a source cannot even be run
-proves nothing.
+without programs; with `peers`, channels are simulated. Ends with `FOUND`, which nothing else does:
+that a source cannot even be run proves nothing.
 """
 
 import sys
+from typing import Any
 
+from antiphon.sim.peers import plan as channels
+from antiphon.sim.peers import run as channel_run
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import run_plan
 
@@ -16,8 +19,10 @@ FOUND = 42
 first, count = int(sys.argv[1]), int(sys.argv[2])
 which = sys.argv[3:]
 seed, number = first, 0
+draw: Any = channels.draw_plan if which == ["peers"] else draw_plan
+run: Any = channel_run.run_plan if which == ["peers"] else run_plan
 while number < count:
-    plan = draw_plan(seed)
+    plan = draw(seed)
     seed += 1
     if which == ["programs"] and plan.messaging is None:
         continue
@@ -28,7 +33,7 @@ while number < count:
     if which == ["local"] and not plan.local:
         continue
     number += 1
-    result = run_plan(plan)
+    result = run(plan)
     if result.violation:
         print(f"sim, {number} seeds, {seed - 1}: {result.violation}")
         sys.exit(FOUND)

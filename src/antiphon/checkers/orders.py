@@ -58,11 +58,11 @@ def _not_sent(lives: Lives, life: Life, delivery: Delivery) -> str:
 
 def own(lives: Lives) -> Iterator[Finding]:
     """In the end a process that goes on has delivered its own messages to all. An exception is a
-    message that others delivered in a primary view of which this process missed the end: it is part
-    of the state that this process must take from them."""
+    message that others delivered in a view of which this process missed the end: it is part of the
+    state that this process must take from them."""
     if not lives.complete:
         return
-    elsewhere = _primary_views_of(lives)
+    elsewhere = _views_of(lives)
     for life in lives.lives.values():
         if life.ended:
             continue
@@ -70,7 +70,8 @@ def own(lives: Lives) -> Iterator[Finding]:
         onward = {
             stay.view.id
             for stay in life.stays
-            if stay.following is None or (stay.following.primary and not stay.missed)
+            if stay.following is None
+            or (stay.view.primary and stay.following.primary and not stay.missed)
         }
         for number, sending in life.sent.items():
             if number in has or sending.to is not None:
@@ -79,14 +80,13 @@ def own(lives: Lives) -> Iterator[Finding]:
                 yield Finding("own", f"{life} sent {told((life.me, number))} and has not got it")
 
 
-def _primary_views_of(lives: Lives) -> dict[Key, set[ViewId]]:
-    """Return the primary views in which each message was delivered."""
+def _views_of(lives: Lives) -> dict[Key, set[ViewId]]:
+    """Return the views in which each message was delivered."""
     found: dict[Key, set[ViewId]] = defaultdict(set)
     for stays in lives.views.values():
         for _, stay in stays:
-            if stay.view.primary:
-                for delivery in stay.deliveries:
-                    found[delivery.sender, delivery.number].add(stay.view.id)
+            for delivery in stay.deliveries:
+                found[delivery.sender, delivery.number].add(stay.view.id)
     return found
 
 

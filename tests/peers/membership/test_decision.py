@@ -1,40 +1,50 @@
-"""How a change ends: who is in the view, and what belongs to the views before it."""
+"""How a change ends, from what its processes report."""
 
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
-from antiphon.peers.membership.decision import decide
-from antiphon.peers.membership.records import Decision, Kept, Report
+from antiphon.peers.membership.decision import Decision, Lagging, decide
+from antiphon.peers.membership.records import Flagged, Kept, Known, Marks, Report
 
 A, B, C = (MemberId(name, 1) for name in "abc")
-CHANGE = ViewId(10, B)
+FIRST = PeerView(ViewId(2, A), (A, B, C), A, True)
+ACTIVE = Known(FIRST, FIRST.id)
+BROKEN_OFF = Flagged(
+    PeerView(ViewId(4, A), (A, B), A, True),
+    FIRST.id,
+    FIRST.id,
+    (3, 0, 1),
+    (FIRST.id,),
+    (A, B),
+)
+"""A primary view without `c`: `a` and `b` have installed it, and nobody knows who has shown it."""
 
 
-def view(round_: int, *members: MemberId) -> PeerView:
-    return PeerView(ViewId(round_, members[0]), members, members[0])
+def report(held: Marks, *flagged: Flagged) -> Report:
+    kept = Kept(FIRST, held, held)
+    return Report(kept, kept, (ACTIVE,), flagged)
 
 
-def report(now: PeerView, *held: int) -> Report:
-    return Report(Kept(now, held, (0,) * len(held)))
+def end(held_by_c: Marks) -> Decision | Lagging:
+    cut = BROKEN_OFF.cut
+    reports = {A: report(cut, BROKEN_OFF), B: report(cut, BROKEN_OFF), C: report(held_by_c)}
+    return decide(ViewId(6, A), reports, ())
 
 
-def decided(reports: dict[MemberId, Report]) -> Decision:
-    decision = decide(CHANGE, reports, ())
+def test_what_may_have_been_shown_decides_what_belongs_to_the_view_before() -> None:
+    decision = end((2, 0, 1))
     assert isinstance(decision, Decision)
-    return decision
+    assert [source.cut for source in decision.sources] == [BROKEN_OFF.cut]
+    assert decision.flagged is not None
+    assert decision.flagged.past == (FIRST.id, BROKEN_OFF.view.id)
 
 
-def test_views_that_overlap_are_put_together_with_each_member_once() -> None:
-    # A has not heard that B and C went on without it.
-    whole, rest = view(1, A, B, C), view(2, B, C)
-    decision = decided({A: report(whole, 3, 0, 0), B: report(rest, 1, 0), C: report(rest, 1, 0)})
-    assert decision.view.members == (B, C, A)
-    assert [(source.view, source.members) for source in decision.sources] == [
-        (rest, (B, C)),
-        (whole, (A,)),
-    ]
+def test_who_has_handed_out_more_of_the_view_has_to_show_that_it_was_not_there() -> None:
+    assert end((2, 0, 2)) == Lagging((C,), ACTIVE)
 
 
-def test_who_comes_from_a_view_has_all_that_anybody_holds_who_comes_from_it() -> None:
-    whole = view(1, A, B, C)
-    decision = decided({A: report(whole, 3, 0, 1), B: report(whole, 2, 4, 0)})
-    (source,) = decision.sources
-    assert source.cut == (3, 4, 1)
+def test_a_coordinator_that_leaves_does_not_lead() -> None:
+    kept = Kept(FIRST, (0, 0, 0), (0, 0, 0))
+    reports = {one: Report(kept, kept, (ACTIVE,), leaving=one == A) for one in (A, B, C)}
+    decision = decide(ViewId(4, A), reports, ())
+    assert isinstance(decision, Decision)
+    assert decision.view.members == (B, C)
+    assert decision.view.leader == B

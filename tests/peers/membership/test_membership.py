@@ -1,7 +1,13 @@
 """Views among whole stacks, which find each other by themselves."""
 
+from contextlib import nullcontext
+from typing import cast
+
 import pytest
 
+from antiphon.model.peer_views import MemberId
+from antiphon.peers.channel.conversation import Conversation
+from antiphon.peers.channel.driver import ChannelDriver, Port
 from antiphon.peers.layers.detector import Detector
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.membership.membership import Membership
@@ -190,3 +196,15 @@ def test_a_process_leaves(name: str) -> None:
     for other in rest:
         assert group.histories()[other].count("last") == 1
     assert group.histories()[name].endswith("Left()")
+
+
+def test_in_a_hidden_minority_the_names_of_the_lost_are_free() -> None:
+    group = founded(hides=True)
+    group.kill("b")
+    group.kill("c")
+    a = group.processes["a"]
+    assert group.until(lambda: len(a.running.formed.members) == 1)
+    assert len(a.view.members) == 3
+    conversation = Conversation(a.me, a.view, "c", "topic:c")
+    driver = ChannelDriver(conversation, a.running, nullcontext(), cast("Port", None))
+    assert driver.welcome(MemberId("b", 9)) is None

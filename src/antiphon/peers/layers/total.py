@@ -94,7 +94,9 @@ class Total(Layer):
     between the levels, too.
 
     Limits: a message is sent twice, to the leader and from there to all. The leader orders nothing
-    while it is blocked. A sender waits when too much of its own is not delivered.
+    while it is blocked. A sender waits when too much of its own is not delivered. What members have
+    handed out that were cut off from its sender, in a primary view or not, the others do not hand
+    out when they come together: it belongs to the state that they take over.
     """
 
     name = "total"

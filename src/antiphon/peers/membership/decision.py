@@ -20,7 +20,9 @@ is dead: that process has promised this change, and will not install it any more
 - a view that is not primary: all that any of those holds who come from it.
 
 Who comes straight from a primary view that is not the active one has missed something: it is
-*behind*, and has to show that before it goes on with the others (`Behind`).
+*behind*, and has to show that before it goes on with the others (`Behind`). So has who comes from
+the active view, and has handed out more of it than a flagged view leaves to it that may be active:
+of streams that `Uniform` does not hold back, a process that was not in that change may have.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
     basis = _basis(reports, names)
     active = basis.chain.active if basis and basis.chain else None
     if basis:
-        lagging = _lagging(reports, active)
+        lagging = _lagging(reports, active, basis.chain)
         if lagging:
             return Lagging(lagging, active)
     sources = _sources(reports, active)
@@ -219,11 +221,20 @@ def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:
 # -- Cuts ----------------------------------------------------------------------------------------
 
 
-def _lagging(reports: Reports, active: Known | None) -> tuple[MemberId, ...]:
+def _lagging(reports: Reports, active: Known | None, chain: Chain | None) -> tuple[MemberId, ...]:
+    following = _following(active, chain) if active else None
+
+    def lags(now: Kept) -> bool:
+        if active is None or now.view.id != active.view.id:
+            return True
+        if following is None:
+            return False
+        return any(mine > last for mine, last in zip(now.committed, following.cut, strict=True))
+
     return tuple(
         process
         for process, report in reports.items()
-        if report.now.view.primary and (active is None or report.now.view.id != active.view.id)
+        if report.now.view.primary and lags(report.now)
     )
 
 
@@ -262,12 +273,16 @@ def _cut(source: Source, reports: Reports, basis: Basis | None) -> Marks:
 
 
 def _cut_of_active(active: Known, chain: Chain | None, reports: Reports) -> Marks:
-    following = [
-        flagged for flagged in (chain.attempts if chain else ()) if flagged.basis == active.view.id
-    ]
+    following = _following(active, chain)
     if following:
-        return following[-1].cut
+        return following.cut
     return _highest(active.view, (kept.held for kept in _last(active.view, reports)))
+
+
+def _following(active: Known, chain: Chain | None) -> Flagged | None:
+    """Return the highest flagged view that follows the active one, and may be active, too."""
+    attempts = chain.attempts if chain else ()
+    return next((one for one in attempts[::-1] if one.basis == active.view.id), None)
 
 
 def _last(view: PeerView, reports: Reports) -> Iterable[Kept]:

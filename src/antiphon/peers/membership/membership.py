@@ -388,14 +388,16 @@ class Membership(Layer):
         member = self._member
         if member.phase not in (Phase.IN_VIEW, Phase.WAITING):
             return False
-        if any(self._news[one].leaving or self._news[one].wants for one in wanted - {self.me}):
-            return False
-        if member.wants:
-            return False
         formed = member.formed
+        if member.wants or any(self._wants_more(self._news[one]) for one in wanted - {self.me}):
+            return False
         if formed.leader != self.me:
             return wanted == {self.me} and self._stands(formed.leader)
         return wanted.union(filter(self._stays, formed.members)) == frozenset(formed.members)
+
+    def _wants_more(self, here: Here) -> bool:
+        """Whether another process needs a change: it is also in a later view, without this one."""
+        return here.leaving or here.wants or here.view > self._member.formed.id
 
     def _stands(self, process: MemberId) -> bool:
         """Whether another process is there, and wants to coordinate."""

@@ -113,12 +113,12 @@ def _slow_reader(world: World, fault: Fault, names: Sequence[str], random: Rando
 
 def _trap(world: World, fault: Fault, names: Sequence[str], random: Random) -> None:
     header, by_coordinator = random.choice(STEPS)
-    if random.random() < 0.2:
-        by_coordinator = not by_coordinator
+    victims = random.choice(("sender" if by_coordinator else "receiver", "sender", "all", "all"))
     restart_ms = random.choice((None, 0, 5, 500))
     until_us = world.now_us + 3_000_000
     tag = bytes([0xA0 + len(header)]) + header.encode()
-    world.network.trap = Trap(tag, random.randrange(5), by_coordinator, restart_ms, until_us)
+    apart_ms = random.choice((0, 300, 2_000))
+    world.network.trap = Trap(tag, random.randrange(5), victims, restart_ms, until_us, apart_ms)
 
 
 # -- Connections -----------------------------------------------------------------------------------

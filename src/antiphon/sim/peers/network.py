@@ -34,14 +34,17 @@ class Connection:
 
 
 class Trap(NamedTuple):
-    """Kills a process when a header of this kind is sent for the `skip`th time: the sender, before
-    that, or the receiver, as soon as it has it."""
+    """Strikes when a header of this kind is sent for the `skip`th time from now on. `victims`: the
+    sender, which does not send it any more; the receiver, once it has it; or all who have it, with
+    the sender, who are killed or, for `apart_ms`, kept apart from the others."""
 
     header: bytes
     skip: int
-    kills_sender: bool
+    victims: str
     restart_ms: int | None
     until_us: int
+    apart_ms: int = 0
+    reached: tuple[str, ...] = ()
 
 
 class Network:
@@ -85,7 +88,7 @@ class Network:
         at_us = self._in_order(link, receiver, self._delay_us(source, receiver))
         world.at(at_us, receiver.input, receiver.received, link, source.me, data)
         self.digest = crc32c(data, self.digest ^ at_us & 0xFFFFFFFF)
-        if world.plan.late and self._chance.random() < world.plan.late:
+        if world.plan.late and not world.calm and self._chance.random() < world.plan.late:
             late_us = world.now_us + self._chance.choice((5_000, 100_000, 3_000_000))
             world.at(late_us, receiver.input, receiver.late, source.me, data)
 
@@ -201,26 +204,51 @@ class Network:
     # -- Traps ---------------------------------------------------------------------------------
 
     def _springs(self, trap: Trap, source: Process, receiver: Process, data: bytes) -> bool:
+        """Whether a frame is not sent, because a trap has killed its sender."""
         if self.world.now_us > trap.until_us:
             self.trap = None
-            return False
-        if trap.header not in data:
+        if self.trap is None or trap.header not in data:
             return False
         if trap.skip:
-            self.trap = trap._replace(skip=trap.skip - 1)
+            reached = (*trap.reached, receiver.name)
+            self.trap = trap._replace(skip=trap.skip - 1, reached=reached)
             return False
         self.trap = None
-        victim = source if trap.kills_sender else receiver
-        self.world.note(victim, f"is killed by a trap for {trap.header[1:].decode()}")
         self.world.faults["trap sprung"] += 1
-        if trap.kills_sender:
-            self.world.crash(victim, silent=False)
-        else:
-            at_us = self._in_order(source.links[receiver.me], receiver, 1)
-            self.world.at(at_us, receiver.input, receiver.received, source.links[receiver.me],
-                          source.me, data)  # fmt: skip
-            self.world.at(at_us + 1, self.world.crash, victim, False)
-        if trap.restart_ms is not None:
-            at_us = self.world.now_us + 2 + trap.restart_ms * 1000
-            self.world.at(at_us, self.world.restart, victim.name)
+        self.world.note(source, f"springs a trap for {trap.header[1:].decode()}")
+        if trap.victims == "receiver":
+            self._strike(trap, receiver.name)
+            return False
+        names = {source.name, *(trap.reached if trap.victims == "all" else ())}
+        if trap.apart_ms and trap.victims == "all":
+            self._keep_all_apart(names, True)
+            later_us = self.world.now_us + trap.apart_ms * 1000
+            self.world.at(later_us, self._keep_all_apart, names, False)
+            return True
+        for name in sorted(names - {source.name}):
+            self._strike(trap, name)
+        self.world.crash(source, silent=False)
+        self._restart(trap, source.name)
         return True
+
+    def _strike(self, trap: Trap, name: str) -> None:
+        """Kill a process as soon as it has what was sent to it."""
+        process = self.world.processes[name]
+        latest_us = max((link.last_us[process.me] for link in self._open_to(process)), default=0)
+        self.world.at(max(latest_us, self.world.now_us) + 1, self.world.crash, process, False)
+        self._restart(trap, name)
+
+    def _open_to(self, process: Process) -> list[Connection]:
+        return [link for ends, link in self._open.items() if process.me in ends]
+
+    def _restart(self, trap: Trap, name: str) -> None:
+        if trap.restart_ms is not None:
+            at_us = self.world.now_us + 30_000 + trap.restart_ms * 1000
+            self.world.at(at_us, self.world.restart, name)
+
+    def _keep_all_apart(self, names: set[str], is_apart: bool) -> None:
+        if not self.world.calm:
+            for one in sorted(names):
+                for other in self.world.plan.names:
+                    if other not in names:
+                        self.keep_apart(one, other, is_apart)

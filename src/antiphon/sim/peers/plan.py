@@ -85,15 +85,30 @@ def stack_of_plan(plan: Plan) -> Stack:
     return stack_of(plan.layers, plan.founders, plan.lead, plan.hides)
 
 
+ENDS = ("crash", "silent crash", "leave", "leave in join", "trap")
+"""The kinds of fault after which there may be a process less."""
+
+GAPS_MS = (60, 150, 400, 1_500)
+"""The time between two faults, on average."""
+SPELLS_MS = ((0, 20, 300), (100, 1_000), (300, 3_000, 6_000), (0, 500, 10_000))
+"""How long they last."""
+BUSY_GAPS_MS = (80, 150, 250)
+BUSY_SPELLS_MS = ((0, 20, 100), (20, 100, 200), (100, 200, 400), (10, 200, 1_000))
+"""The same, in worlds where views follow each other as fast as they can."""
+
+
 def draw_plan(seed: int) -> Plan:
     """Return the plan of a seed. It means the same as long as the source is the same."""
     random = stream(seed, "plan")
-    names = tuple(NAMES[: random.choices((2, 3, 4, 5, 6, 7), (2, 6, 5, 5, 2, 1))[0]])
+    names = tuple(NAMES[: random.choices((2, 3, 4, 5, 6, 7), (2, 8, 4, 3, 1, 1))[0]])
     founding = random.choices(("list", "record", "never"), (6, 3, 1))[0]
-    listed = names[: random.choice((1, 2, 3, 3, len(names)))]
     layers = draw_layers(random)
-    duration_ms = random.choice((3_000, 10_000, 20_000))
-    gap_ms = random.choice((60, 150, 400, 1500))
+    is_busy = random.random() < 0.7
+    duration_ms = random.choice((10_000, 20_000, 40_000) if is_busy else (3_000, 10_000, 20_000))
+    if is_busy:
+        names = names[:5]
+        layers = msgspec.structs.replace(layers, detector="quick")
+    listed = names[: random.choice((1, 2, 3, 3, len(names)))]
     split = founding == "list" and len(listed) >= 3 and random.random() < 0.1
     staggered = random.choice((0, 0, 300, 3_000))
     return Plan(
@@ -102,19 +117,21 @@ def draw_plan(seed: int) -> Plan:
         listed if founding == "list" else (),
         founding == "record",
         random.choice(("hears", "hears", "oldest", "highest")),
-        random.random() < 0.2,
+        founding != "never" and random.random() < (0.1 if is_busy else 0.2),
         layers,
         {name: random.randint(0, staggered) for name in names if random.random() < 0.9},
         random.choice(((50, 300), (200, 2_000), (100, 20_000))),
         random.choice((0.0, 0.0, 0.02)),
         random.choice((30, 300)),
-        random.choice((0, 30, 100, 400)),
+        random.choice((0, 200, 400) if is_busy else (0, 30, 100, 400)),
         _draw_levels(random),
         random.choice((0.0, 0.0, 0.2)),
         random.choice((0, 0, 200)),
         random.choice((0.0, 0.0, 0.0, 0.01)),
         duration_ms,
-        _split_brain(random, listed) if split else _draw_faults(random, names, duration_ms, gap_ms),
+        _split_brain(random, listed)
+        if split
+        else _draw_faults(random, names, duration_ms, is_busy),
     )
 
 
@@ -125,21 +142,26 @@ def _draw_levels(random: Random) -> tuple[int, ...]:
 
 
 def _draw_faults(
-    random: Random, names: tuple[str, ...], duration_ms: int, gap_ms: int
+    random: Random, names: tuple[str, ...], duration_ms: int, is_busy: bool
 ) -> tuple[Fault, ...]:
     kinds = [kind for kind in KINDS if random.random() < 0.5] or ["restart"]
     weights = [KINDS[kind] for kind in kinds]
-    spells = random.choice(((0, 20, 300), (100, 1_000), (300, 3_000, 6_000), (0, 500, 10_000)))
+    gap_ms = random.choice(BUSY_GAPS_MS if is_busy else GAPS_MS)
+    spells = random.choice(BUSY_SPELLS_MS if is_busy else SPELLS_MS)
     faults = []
     at_ms = random.randint(0, gap_ms)
     while at_ms < duration_ms:
         kind = random.choices(kinds, weights)[0]
         for_ms = random.choice(spells)
         if kind == "pause":
-            for_ms = random.choice((100, 700, 3_000, 8_000, 60_000))
-        faults.append(Fault(at_ms, kind, _targets(random, names), for_ms, random.getrandbits(30)))
+            for_ms = random.choice((100, 700) if is_busy else (100, 700, 3_000, 8_000, 60_000))
+        who = _targets(random, names)
+        faults.append(Fault(at_ms, kind, who, for_ms, random.getrandbits(30)))
+        if is_busy and kind in ENDS:  # somebody comes for who goes
+            back_ms = at_ms + random.choice((1, gap_ms, 3 * gap_ms))
+            faults.append(Fault(back_ms, "start", who, 0, random.getrandbits(30)))
         at_ms += 1 + int(random.expovariate(1 / gap_ms))
-    return tuple(faults)
+    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
 def _targets(random: Random, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -95,6 +95,7 @@ class Process:
     def late(self, sender: MemberId, data: bytes) -> None:
         """A copy of a frame has come, some time after it."""
         if sender in self.links:
+            self.world.touched(self)
             self.running.received(sender, data, self.world.now_ms)
 
     def joined(self, link: Connection, other: Process) -> None:

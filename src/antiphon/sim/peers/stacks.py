@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 import msgspec
 
-from antiphon.model.peer_views import MemberId
+from antiphon.model.peer_views import Level, MemberId
 from antiphon.peers.layers.causal import Causal
 from antiphon.peers.layers.debugging import Delay, Drop, Duplicate, Shuffle
 from antiphon.peers.layers.detector import Detector
@@ -94,16 +94,18 @@ def stack_of(layers: Layers, founders: Sequence[str], lead: Lead, hides: bool) -
     return Stack(*below, detector, Membership(founders, lead, hides), *above)
 
 
-def promises(layers: Layers) -> set[str]:
-    """Return the names of the checks (`checkers/peer_views.py`) that a stack must pass."""
+def promises(layers: Layers, levels: Collection[int]) -> set[str]:
+    """Return the names of the checks (`checkers/peer_views.py`) that a stack must pass if these
+    levels are sent."""
     promised = {"inside", "rising", "one meaning", "together", "merges", "one chain"}
     if not layers.reliable:
         return promised
     has_total = "total" in layers.above or "plain total" in layers.above
     promised |= {"virtual synchrony", "once"}
-    if has_total or "uniform" not in layers.above:  # which drops what nobody sends again
-        promised.add("own")
-    if "plain total" not in layers.above:
+    is_mixed = min(levels) < Level.AGREED
+    if "uniform" not in layers.above or (has_total and not is_mixed):
+        promised.add("own")  # Uniform drops what nobody sends again
+    if not has_total or ("total" in layers.above and ("causal" in layers.above or not is_mixed)):
         promised.add("fifo")
     if "uniform" in layers.above or not has_total:
         promised.add("one view")

@@ -29,7 +29,7 @@ class World:
         self.now_us = 0
         self.events = 0
         self.faults: Counter[str] = Counter()
-        self.judge = Judge(promises(plan.layers), lambda: self.now_us)
+        self.judge = Judge(promises(plan.layers, plan.levels), lambda: self.now_us)
         self.processes: dict[str, Process] = {}
         self.network = Network(self)
         self.calm = False
@@ -124,7 +124,7 @@ class World:
 
     def touched(self, process: Process) -> None:
         """A process has learned that a connection has come or gone."""
-        self.touched_us = self.now_us
+        self.touched_us = max(self.now_us, self.touched_us)
 
     # -- For people ----------------------------------------------------------------------------
 
