@@ -24,7 +24,7 @@ class Uniform(Layer):
 
     Limits: the streams of the other members are not held back: what they send without total order
     (fifo, causal) may have been handed out by members that are cut off, and by nobody else. What
-    the leader sends so, and no quorum holds when it is cut off, is lost, for it too. A
+    the leader sends so without `Total`, and no quorum holds when it is cut off, is lost. A
     member counts itself and the leader, so among three each hands out at once what it gets, and the
     leader when the first acknowledgement is there; among more than three the leader tells.
     """

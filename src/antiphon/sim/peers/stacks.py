@@ -103,7 +103,7 @@ def promises(layers: Layers, levels: Collection[int]) -> set[str]:
     has_total = "total" in layers.above or "plain total" in layers.above
     promised |= {"virtual synchrony", "once"}
     is_mixed = min(levels) < Level.AGREED
-    if "uniform" not in layers.above or (has_total and not is_mixed):
+    if "uniform" not in layers.above or has_total:
         promised.add("own")  # Uniform drops what nobody sends again
     if not has_total or ("total" in layers.above and ("causal" in layers.above or not is_mixed)):
         promised.add("fifo")
