@@ -25,7 +25,7 @@ from antiphon.model.peer_views import MemberId, ViewId
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "channel-trace-v1.channel"
 COLUMNS = """
     run process incarnation seq kind cluster life sender first count level to view closing members
-    leader primary seats together merged past at
+    leader primary seats together merged past founding at
 """
 A, B = "2a.a", "7fffffffffffffff.b.with.dots"
 STORY = [
@@ -45,6 +45,7 @@ STORY = [
         together=(A,),
         merged=(f"2.{B}", f"0.{A}"),
         past=(f"2.{B}",),
+        founding=f"2.{B}",
         at=1.5,
     ),
     ChannelEvent(

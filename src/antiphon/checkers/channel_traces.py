@@ -74,7 +74,9 @@ def _read(event: ChannelEvent) -> Iterator[Event]:
                 yield Delivery(sender, number, level, view, event.closing)
         case "view":
             shown = view_shown(event)
-            yield Showing(shown, _lives(event.together), _ids(event.merged), _ids(event.past))
+            together, merged, past = event.together, event.merged, event.past
+            founding = view_of(event.founding) if event.founding else None
+            yield Showing(shown, _lives(together), _ids(merged), _ids(past), founding)
         case "end":
             yield End(crashed=False)
 

@@ -48,6 +48,7 @@ URL = option(
 DESTINATION = option(
     "destination", "topic:NAME or queue:NAME", type=arguments.destination, metavar="DESTINATION"
 )
+COMPLETE = flag("--complete", "channels had come to rest at the end: nothing was under way")
 SERVER_TRACE = option(
     "--trace",
     "write accepted and delivered messages to traces here, for audits",
@@ -557,7 +558,7 @@ def _add_trace(commands: Commands) -> None:
         "antiphon trace check traces",
         implementation("antiphon.cli.trace", "check"),
         option("dir", "a folder with files ending in .trace or .channel", metavar="DIR"),
-        flag("--complete", "channels had come to rest at the end: nothing was under way"),
+        COMPLETE,
         add_json,
     )
     add_command(
@@ -590,12 +591,15 @@ def _add_audit(commands: Commands) -> None:
     add_command(
         commands,
         "audit",
-        "check the promises of groups on Spark, over delivery traces of any size",
+        "check the promises of groups and channels on Spark, over traces of any size",
         "antiphon audit traces",
         on_spark("antiphon audit", "antiphon.spark.audit.report"),
         option(
-            "trace", "a folder with files ending in .trace, or a Parquet table", metavar="TRACE"
+            "trace",
+            "a folder with files ending in .trace or .channel, or a Parquet table",
+            metavar="TRACE",
         ),
+        COMPLETE,
         add_master,
         add_json,
     )

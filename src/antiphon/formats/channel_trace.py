@@ -60,6 +60,7 @@ class ChannelEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     together: tuple[str, ...] = ()
     merged: tuple[str, ...] = ()
     past: tuple[str, ...] = ()  # of a primary view: what may have been shown before it
+    founding: str = ""  # of a primary view: the one with which its chain began
     at: float = 0.0
 
 

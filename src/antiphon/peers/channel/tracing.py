@@ -85,6 +85,7 @@ class ChannelTrace:
             together=_lives(changed.together),
             merged=_ids(changed.merged),
             past=tuple(map(view_text, changed.past)),
+            founding="" if changed.founding is None else view_text(changed.founding),
         )
 
     def ended(self) -> None:

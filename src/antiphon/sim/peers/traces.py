@@ -56,7 +56,7 @@ def _columns(me: MemberId, event: Event) -> dict[str, Any]:
         case Delivery(sender, number, level, view, closing):
             columns = _message(sender, number) | {"level": level, "view": view_text(view)}
             return {"kind": "deliver", **columns, "closing": closing}
-        case Showing(view, together, merged, past):
+        case Showing(view, together, merged, past, founding):
             return {
                 "kind": "view",
                 "view": view_text(view.id),
@@ -67,6 +67,7 @@ def _columns(me: MemberId, event: Event) -> dict[str, Any]:
                 "together": _lives(together),
                 "merged": _ids(merged),
                 "past": _ids(past),
+                "founding": "" if founding is None else view_text(founding),
             }
     return {"kind": "end"}
 

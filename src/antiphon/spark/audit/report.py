@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from antiphon.errors import ConfigurationError
 from antiphon.spark import session
 from antiphon.spark.audit import judge
+from antiphon.spark.audit.channels import judge as channels
+from antiphon.spark.audit.channels.findings import PROPERTIES as CHECKED
 from antiphon.spark.audit.findings import PROPERTIES, Finding
 from antiphon.spark.audit.judge import Verdict
 from antiphon.spark.traces import table as trace_table
@@ -41,7 +43,7 @@ _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `antiphon audit`, and return its exit code: 1 if there are violations."""
-    report = audit_trace(Path(args.trace), args.master)
+    report = audit_trace(Path(args.trace), args.master, args.complete)
     if args.json:
         say_json(report)
     else:
@@ -61,8 +63,9 @@ def broken(report: dict[str, Any]) -> bool:
     return any(told["violations"] for told in report["properties"].values())
 
 
-def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
-    """Return the report of `antiphon audit` about a folder of traces or a Parquet table."""
+def audit_trace(path: Path, master: str | None = None, complete: bool = False) -> dict[str, Any]:
+    """Return the report of `antiphon audit` about a folder of traces or a Parquet table.
+    `complete`: channels had come to rest when the traces ended."""
     if not path.exists():
         raise ConfigurationError(f"there is no trace at {path}")
     session.check_readable(path)
@@ -72,6 +75,8 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
             doing("reading the trace")
             with _opened(spark, path) as trace:
                 doing("auditing")
+                if "life" in trace.columns:
+                    return of_channels(channels.judge(spark, trace, complete))
                 verdict = judge.judge(spark, trace)
                 return _report(verdict, trace)
         finally:
@@ -95,14 +100,17 @@ def settings(path: Path) -> dict[str, str]:
 
 @contextmanager
 def _opened(spark: SparkSession, path: Path) -> Iterator[DataFrame]:
-    if path.is_file() or not any(path.glob("*.trace")):
+    if path.is_file() or not (any(path.glob("*.trace")) or any(path.glob("*.channel"))):
         if not (path.is_file() or any(path.rglob("*.parquet"))):
-            raise ConfigurationError(f"{path} has no files that end in .trace or .parquet")
+            raise ConfigurationError(
+                f"{path} has no files that end in .trace, .channel or .parquet"
+            )
         yield session.parquet(spark, path)
         return
+    kind = trace_table.kind_of(path)
     # Beside the trace, so that workers on other machines find it there, too.
     with tempfile.TemporaryDirectory(prefix=".audit-", dir=path) as folder:
-        trace_table.write_all(trace_table.trace_files(path), Path(folder), spark)
+        trace_table.write_all(trace_table.trace_files(path, kind), Path(folder), spark, kind)
         yield session.parquet(spark, folder)
 
 
@@ -122,6 +130,26 @@ def _report(verdict: Verdict, trace: DataFrame) -> dict[str, Any]:
                 "examples": [_example(finding, rows) for finding in examples[name]],
             }
             for name in PROPERTIES
+        },
+    }
+
+
+def of_channels(verdict: channels.Verdict) -> dict[str, Any]:
+    """Return the report about channels."""
+    told = {name: [f for f in verdict.findings if f.property == name] for name in CHECKED}
+    return {
+        "rows": verdict.rows,
+        "seconds": round(verdict.seconds, 3),
+        "properties": {
+            name: {
+                "checked": verdict.checked[name],
+                "violations": len(found),
+                "examples": [
+                    {"text": f.text, "run": f.world.run, "group": f.world.cluster, "rows": []}
+                    for f in found[:EXAMPLES_MAX]
+                ],
+            }
+            for name, found in told.items()
         },
     }
 
@@ -181,7 +209,8 @@ def show(report: dict[str, Any], screen: Screen) -> None:
         for example in told["examples"]:
             where = f"(group {example['group']}, run {example['run']})"
             _say(screen, f"VIOLATION of {name}: {example['text']} {where}")
-            screen.print(_rows_table(example["rows"]))
+            if example["rows"]:
+                screen.print(_rows_table(example["rows"]))
         if told["violations"] > len(told["examples"]):
             _say(screen, f"{told['violations'] - len(told['examples'])} more of {name}")
     if not broken(report):

@@ -1,0 +1,1 @@
+"""The audit of channels: whether processes without servers kept what their stacks promise."""
