@@ -100,7 +100,7 @@ class _Life:
         self._stop = stop
         self._chance = chance
         self._folder = Path(spec.folder)
-        self._calm = False
+        self._calm = (self._folder / CALM).exists()
         self._received = 0
         self._digest = ""
         self._noted: Note | None = None

@@ -150,10 +150,13 @@ class ChannelChaos:
 
     def _begin(self) -> None:
         began = time.monotonic()
+        calm = self._folder / CALM  # so that nothing but views is under way at first
+        calm.touch()
         for name in self._names:
             self._programs.start(name)
         self._wait(self._all_are_in_one_view, START_S, "all processes are in their first view")
         self._first_view_s = round(time.monotonic() - began, 2)
+        calm.unlink()
         self._say(f"{len(self._names)} processes are in one view")
 
     def _break(self, injector: FaultInjector) -> None:
@@ -219,6 +222,9 @@ class ChannelChaos:
         if newest_primary(told) is not None:
             return
         shown = [e for e in read_traces(self._folder) if e.kind == "view" and e.primary]
+        if not shown:
+            self._complaints.append("there was never a primary view")
+            return
         last = max(map(channel_traces.view_shown, shown), key=lambda view: view.id)
         if is_quorum(last, lives(told)):
             self._complaints.append(f"no view is primary, though a quorum of {last} is there")
