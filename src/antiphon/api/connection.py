@@ -75,11 +75,11 @@ class ConnectionUser(Protocol):
         """Tell the exception listener."""
 
     def forked(self) -> None:
-        """This is the child of a fork: nothing works here. Called on whatever thread there is."""
+        """Become unusable, in the child of a fork. Called on its only thread."""
 
 
 class Connection:
-    """One session with the servers, whatever connections it takes, and what its contexts share.
+    """One session with the servers, over all its connections, and the common state of its contexts.
 
     Promises: `do`, `wake` and `acks_wait` may be called on any thread that the front allows; what
     they ask for is carried out on the loop. `released` is settled when nothing is left of it.
@@ -95,7 +95,7 @@ class Connection:
         terms: Terms,
         options: Options,
     ) -> None:
-        """`call` has something called on the loop, from the threads that the front allows."""
+        """`call` makes a call on the loop, from the threads that the front allows."""
         self.options = options
         self.lock = threading.Lock()
         session, token = secrets.randbits(62) + 1, secrets.token_bytes(16)

@@ -1,4 +1,4 @@
-"""The driver of one server's clients, over whatever carries their messages (`formats/protocol`).
+"""The driver of one server's clients, over the carriers of their messages (`formats/protocol`).
 
 Promises: requests of a session go to the home (`broker/home/home.py`), and its effects are carried
 out in order. Requests of operators (to read the whole log, the status, barriers, changes of the

@@ -195,7 +195,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     base_index: int  # entries up to here are not part of the log any more
     base_epoch: int
     snapshot: int  # index of the snapshot, 0 without one
-    lost: bool = False  # something was stored here once and is gone: no ground to found upon
+    lost: bool = False  # a part that was stored here is gone: it must not found a cluster
     reached: bool = False  # there is a file that says how far this incarnation's journal is synced
 
 
@@ -205,7 +205,7 @@ class Reached(NamedTuple):
     number: int  # of this note
     incarnation: int
     opening: int
-    segment: int  # the newest one that has something of it
+    segment: int  # the newest one that has a part of it
     base: int  # where that one begins
     offset: int  # everything before it is on disk
     last: int  # the last entry of the log then, for people

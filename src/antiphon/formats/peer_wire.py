@@ -35,7 +35,7 @@ MAGIC = "antiphon peer"
 OLDEST = NEWEST = 1
 
 HELLO_MAX = 4096
-"""Bytes in the body of a `PeerHello`, and of whatever comes before `Ready`."""
+"""Limit of the bytes in the body of a `PeerHello`, and of all messages before `Ready`."""
 
 STACK_MAX = 2048
 """Characters of a printed stack that go into a `PeerHello`."""

@@ -179,7 +179,7 @@ class Via(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
     source: ReplicaId
     to: ReplicaId
     hops: int  # how often it was sent
-    body: bytes  # the message, which whoever passes it on does not look into
+    body: bytes  # the message, which servers that pass it on do not read
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):

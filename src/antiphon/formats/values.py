@@ -15,7 +15,7 @@ list, dict. The rest are extensions of msgpack, by these codes:
 
 12 is for dicts with keys that are extensions, 13 to 17 are the types of `model/jms_scalars.py`. A
 time zone becomes its offset from UTC, and `fold` is not kept. Other subclasses are refused, since
-they would come back as something else.
+they would come back as other values.
 
 `encode` raises `MessageFormatError`, `decode` raises `FormatError`.
 """

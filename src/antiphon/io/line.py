@@ -112,7 +112,7 @@ class Line:
 
     def _on_bodies(self, bodies: Sequence[Body]) -> None:
         answers = [body for body in bodies if body != PONG]
-        if answers or not bodies:  # a part of something large is a reason to be patient
+        if answers or not bodies:  # a part of a large answer is a reason to be patient
             self._arrived.put(answers)
 
     def _ping_later(self) -> None:

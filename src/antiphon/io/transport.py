@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None  # ends it
         self._partial = False  # a frame has begun, and has not arrived whole
         self._part_s = 0.0  # when such a part was last reported
-        self.spoke = True  # something has arrived since this was set to False
+        self.spoke = True  # bytes have arrived since this was set to False
         self.peer: wire.Hello | None = None
         self.version = 0
         self.client: ClientHandler | None = None
@@ -182,7 +182,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._socket.resume_reading()
 
     def end(self, reason: str = "") -> None:
-        """Close, after what is queued has been handed on; with a reason, somebody is to blame."""
+        """Close, after the queued bytes have been handed on; with a reason, the other end is to
+        blame."""
         if self._socket is None or self._socket.is_closing():
             return
         if reason:
@@ -413,7 +414,7 @@ class Transport:
         connection.send(wire.frame_head(*parts, envelope=head), head, *parts)
 
     def _encode(self, message: Message, version: int) -> tuple[bytes, ...]:
-        """A leader sends the same to everybody: it is encoded once."""
+        """Encode a message; one that a leader sends to all servers is encoded once."""
         last, last_version, parts = self._encoded
         if message is not last or version != last_version:
             parts = wire.message_parts(message, version)
@@ -546,6 +547,6 @@ def _set_options(sock: socket.socket, *, dialled: bool) -> None:
 
 
 def settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    """Unless it is: somebody may have given up waiting."""
+    """Set the outcome, unless it is set: the waiting task may have been cancelled."""
     if not future.done():
         future.set_result(outcome)

@@ -164,7 +164,7 @@ class Journal(Snapshots):
         entries whose packs are not accepted yet, and are needed too. Yields names to sync. A crash
         at any point leaves the old snapshot or the new one. Raise `DiskFullError`, and then the old
         one stays. The caller indexes later entries only after this call."""
-        self.flush()  # whatever the snapshot stands for is written, and its rows are known
+        self.flush()  # all that the snapshot covers is written, and its rows are known
         if self._pending or self._unplaced:
             raise DiskFullError("the journal has no room for the entries below this snapshot")
         due = [s for s in self.segments if s.index.complete_to < min(meta.index, s.last_index)]

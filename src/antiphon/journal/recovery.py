@@ -54,7 +54,7 @@ class Scan(NamedTuple):
 
     @property
     def damaged(self) -> bool:
-        """Whether something is missing that was synced."""
+        """Whether a synced part is missing."""
         return self.bad is not None and self.bad.offset < self.synced
 
     def trouble(self) -> JournalDamagedError | None:

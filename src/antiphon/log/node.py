@@ -77,7 +77,7 @@ class Node:
         return self._run(self.replica.receive(envelope, now_ms))
 
     def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
-        """Take a part of something large as a sign of life of its sender."""
+        """Take a part of a large message as a sign of life of its sender."""
         self.routes.heard[sender.node] = now_ms
         return self._run(self.replica.alive(sender, now_ms))
 
@@ -87,11 +87,11 @@ class Node:
         return effects + self._run(self.replica.tick(now_ms))
 
     def next_deadline_ms(self) -> int:
-        """Return when `tick` has something to do."""
+        """Return when `tick` has work."""
         return min(self.replica.next_deadline_ms(), self.routes.next_deadline_ms)
 
     def relay(self, node: int, message: Relay) -> list[Effect]:
-        """Send something to the home at another server."""
+        """Send a message to the home at another server."""
         return [self.routes.on_its_way(Send(ReplicaId(node, ANY), message))]
 
     def set_wall_offset(self, offset_ms: int) -> None:

@@ -10,7 +10,7 @@ from antiphon.formats.journal import Promise
 
 class Recovered(msgspec.Struct, frozen=True):
     """The content of the disk at the start. `incarnation` is a new one if the server cannot vouch
-    for all that it promised: nothing was stored, or something is lost."""
+    for all that it promised: nothing was stored, or a part is lost."""
 
     incarnation: int
     promise: Promise = Promise(0, None)

@@ -202,7 +202,7 @@ class Replica:
         return self._take()
 
     def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
-        """Take a part of something large as a sign of life: later messages of its sender,
+        """Take a part of a large message as a sign of life: later messages of its sender,
         heartbeats too, wait behind it. The leader gets an answer now and then, since a server that
         gets nothing else to answer would seem silent."""
         self.now_ms = now_ms
@@ -225,7 +225,7 @@ class Replica:
         return self._take()
 
     def next_deadline_ms(self) -> int:
-        """Return when `tick` has something to do."""
+        """Return when `tick` has work."""
         if self.leading is not None:
             return self.leading.next_deadline_ms()
         if self.newcomer is not None:
@@ -520,7 +520,7 @@ class Replica:
             self.persist(entries, (EntriesStored(last.index, last.epoch), *then))
 
     def emit(self, effect: Silent) -> None:
-        """Ask the driver for something else than to send or to write."""
+        """Add an effect that is neither a message nor a write."""
         self._out.append(effect)
 
     def _take(self) -> list[Effect]:

@@ -91,7 +91,8 @@ class Detector(Generic[Peer]):
             history.heard_ms = now_ms
 
     def alive(self, peer: Peer, now_ms: int) -> None:
-        """Take a part of something large as a sign of life. Nothing is learned from the gap."""
+        """Take a part of a large message as a sign of life. Its gap does not count for the
+        statistics."""
         history = self._peers.get(peer)
         if history is not None:
             history.heard_ms = now_ms

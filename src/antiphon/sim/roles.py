@@ -1,4 +1,5 @@
-"""What simulated programs are to do: values of a plan (`sim/plan.py`). `sim/programs` does it."""
+"""The tasks of simulated programs, as values of a plan (`sim/plan.py`). `sim/programs` does
+them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ class Dispatcher:
     # -- Consumers come and go -----------------------------------------------------------------
 
     def open(self, session: int, link: int, seen: Iterable[cw.Seen]) -> None:
-        """The session is attached here; its client has `seen` something of its consumers."""
+        """Begin to deliver to a session that is attached here; `seen`: the receipts of its
+        client."""
         self._outlets.open(session, link)
         self._sessions[session] = {}
         had = {s.consumer: s for s in seen}
@@ -135,7 +136,7 @@ class Dispatcher:
         self._topics.applied(accepted)
 
     def group_changed(self, destination: str) -> None:
-        """There is something that its members do not know yet; or it is over."""
+        """Note that a group has an event that its members do not know yet, or is over."""
         group = self._broker.groups.get(destination)
         for cursor in self._topics.of_group(destination):
             session, number = cursor.consumer.session, cursor.consumer.number
@@ -194,7 +195,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> bool:
-        """Whether `dispatch` has something to do."""
+        """Whether `dispatch` has work."""
         waits = self._topics.is_waiting or self._topics.too_slow or self._queues.seekers
         return bool(self.has_work or waits)
 

@@ -90,12 +90,13 @@ class Sieve:
         return [(row.position + low, row.position + high) for low, high in ranges]
 
     def age(self, row: Row) -> int:
-        """By how much the servers' time is past that of a pack in which something may expire."""
+        """The time by which the servers' time is past that of a pack with messages that may
+        expire."""
         return 0 if row.view else max(0, self._time() - row.stamp)
 
 
 def _perishes(row: Row, pack: bytes) -> bool:
-    """Something in it may expire. In a group nothing does: all members get the same."""
+    """Return whether a message in it may expire. In a group none does: all members get the same."""
     return bool(flags_of(pack) & SPECIAL) and not row.view
 
 

@@ -39,7 +39,7 @@ class Outlet:
 
 
 class Outlets:
-    """All outlets of one server, and the cursors that may have something to send through them."""
+    """All outlets of one server, and the cursors that may have messages to send through them."""
 
     def __init__(self, tell: Tell, sieve: Sieve, delivery_bytes: int) -> None:
         self.tell = tell
@@ -47,7 +47,7 @@ class Outlets:
         self._delivery_bytes = delivery_bytes
         self._by_session: dict[int, Outlet] = {}
         self._by_link: dict[int, Outlet] = {}
-        self.ready: dict[Any, None] = {}  # cursors that may have something to send
+        self.ready: dict[Any, None] = {}  # cursors that may have messages to send
         self.turn_bytes = 0  # sent in this turn
         self.on_the_way = 0  # bytes, to all outlets
         self.delivered_packs = 0

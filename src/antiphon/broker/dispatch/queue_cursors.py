@@ -19,7 +19,7 @@ class QueueCursor:
         self.looked = 0  # with a selector: waiting messages up to here were looked at
         self.returned = -1  # as of this state of the queue
         self.claims = 0  # rows on their way into the log
-        self.buried = False  # one was given up since it last acknowledged something
+        self.buried = False  # one was given up since its last acknowledgement
 
 
 class BrowserCursor:

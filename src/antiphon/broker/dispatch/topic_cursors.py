@@ -46,7 +46,7 @@ class TopicCursor:
         self.passed = 0  # the last position that it was not sent, for it was not wanted or over
         self.moved_to = 0  # the floor, when the log knows the rows sent from here, and
         self.moved_ms = 0  # when that was
-        self.buried = False  # a message was given up since something was acknowledged
+        self.buried = False  # a message was given up since the last acknowledgement
         self.burying = False  # and the log does not know yet; so later messages wait here
         self.event = 0  # of a group: its events up to here were sent
         self.waits = False  # of a member: for its state; so messages wait here

@@ -101,7 +101,7 @@ class TopicDelivery:
         outlet: Outlet,
         seen: cw.Seen | None,
     ) -> TopicCursor:
-        """Serve this consumer from now on; its client has `seen` something of it."""
+        """Serve this consumer from now on; `seen`: the receipts of its client."""
         cursor = TopicCursor(consumer, subscription, outlet, self._audience(subscription))
         cursor.audience.add(cursor, cursor.selector)
         if cursor.selector is not None:
@@ -177,7 +177,7 @@ class TopicDelivery:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `catch_up` has something to do."""
+        """Whether `catch_up` has work."""
         return bool(self._accepted or self._uncounted)
 
     def applied(self, accepted: tuple[Accepted, ...]) -> None:
@@ -194,7 +194,7 @@ class TopicDelivery:
         self._hand_out_accepted()
 
     def group_changed(self, cursor: TopicCursor, group: Group | None) -> None:
-        """There is something that this member does not know yet."""
+        """Note that there is an event that this member does not know yet."""
         if group is not None:
             self._views.look_after_state(cursor, group)
         cursor.skip()

@@ -56,7 +56,7 @@ class Acknowledgements:
             if row.kind in (cw.CLAIM, cw.SKIP):
                 raise FormatError("only servers choose messages for a consumer")
         self.add_own_rows(connection.heard_ms)
-        # All of them are handed on, whatever the first ones say.
+        # All of them are handed on, even if the first ones fail.
         pressing = [self._dispatcher.acked(served.session, row) for row in m.rows]
         patient = m.patient and not any(pressing)
         due_ms = connection.heard_ms + (ACK_GATHER_MS if patient else 0)

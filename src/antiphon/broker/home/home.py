@@ -183,7 +183,7 @@ class Home:
         return not any(connection.session for connection in self._connections)
 
     def heard(self, link: int, now_ms: int) -> None:
-        """Its client has said something that is not for this home."""
+        """Note a sign of life of a client: a request that is not for this home."""
         if (known := self._connections.get(link)) is not None:
             known.heard_ms = now_ms
 
@@ -430,8 +430,8 @@ class Home:
             self._proposals.done("renew")
 
     def _look_for_the_overdue(self, now_ms: int) -> None:
-        """Propose again whatever was not taken, or should have been answered by now. A leader has
-        all that it did not reject; only on the way to it something may be lost."""
+        """Propose again all that was not taken, or should have been answered by now. A leader has
+        all that it did not reject; a proposal can only be lost on the way to it."""
         lost = not self._common.leads
         self._attaching.cut_the_overtaken()
         self._proposals.look(now_ms, lost=lost)

@@ -171,7 +171,7 @@ class Publisher:
         return bool(waiting)
 
     def refused(self, now_ms: int) -> None:
-        """The leader did not take something."""
+        """Note that the leader rejected a pack."""
         self._retry_ms = now_ms + RETRY_MS
 
     def overdue(self, now_ms: int, *, lost: bool) -> bool:

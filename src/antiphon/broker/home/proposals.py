@@ -13,7 +13,7 @@ from antiphon.formats import commands
 
 AGAIN_MS, AGAIN_MAX_MS = 1000, 8000
 RETRY_MS = 250
-"""After a leader refused something: it has too much to do, or is about to leave."""
+"""The pause after a leader refused a proposal: it is overloaded, or about to leave."""
 
 COMMANDS_MAX = 64
 """Commands in one entry."""
@@ -78,8 +78,8 @@ class Proposals:
         self._retry_ms = now_ms + RETRY_MS
 
     def look(self, now_ms: int, *, lost: bool) -> None:
-        """Propose again whatever was refused a while ago and, if something may have been `lost` on
-        its way, whatever was not done in time."""
+        """Propose again all that was refused a while ago and, if proposals may have been `lost` on
+        their way, all that was not done in time."""
         if self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             self.all_again()

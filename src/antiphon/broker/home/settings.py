@@ -39,4 +39,4 @@ class HomeSettings(msgspec.Struct, frozen=True):
     """After this many failed deliveries a message goes to the dead letters."""
 
     redelivery: Redelivery = Redelivery()
-    """When it comes again before that, unless its queue was asked for with something else."""
+    """When it comes again before that, unless its queue has other terms."""

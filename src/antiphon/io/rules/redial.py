@@ -29,7 +29,7 @@ class Redial:
         self._began_s = now_s
 
     def connected(self) -> None:
-        """Note that it has succeeded: whatever comes next is news."""
+        """Note that it has succeeded: the next failure is news."""
         self.complaint = ""
 
     def pause_s(self, now_s: float) -> float:

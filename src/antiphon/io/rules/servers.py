@@ -23,7 +23,7 @@ class Heard(Protocol):
     """A connection from a server."""
 
     spoke: bool
-    """Something has arrived since this was set to False."""
+    """Whether bytes have arrived since this was set to False."""
 
     @property
     def ended(self) -> bool: ...
@@ -75,8 +75,8 @@ class Servers(Generic[AnyConnection]):
         self._heard_s.pop(node, None)
 
     def is_here(self, node: int) -> bool:
-        """Return whether this server has a connection to us: then it lives, whoever refuses
-        ours."""
+        """Return whether this server has a connection to us: then it lives, even if a firewall
+        refuses ours."""
         connection = self.newest.get(node)
         return connection is not None and not connection.ended
 

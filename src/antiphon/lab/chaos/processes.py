@@ -113,7 +113,7 @@ def _status(server: LocalServer) -> cw.Status | None:
 
 
 class ProgramSpec(Protocol):
-    """What `Programs` has to know of a program: a struct that says more."""
+    """The part of a program's specification that `Programs` needs."""
 
     @property
     def name(self) -> str: ...

@@ -162,8 +162,8 @@ class Following:
     # -- Signs of life, and snapshots ----------------------------------------------------------
 
     def alive(self, sender: ReplicaId) -> None:
-        """Take a part of something large as a sign of life of its sender, and answer the leader
-        now and then, which hears nothing else while it sends nothing that is answered."""
+        """Take a part of a large message as a sign of life of its sender, and answer the leader now
+        and then, which hears nothing else while it sends nothing that is answered."""
         r = self._r
         r.detector.alive(sender, r.now_ms)
         if sender == r.leader_id and r.leading is None:

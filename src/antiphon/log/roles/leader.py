@@ -99,7 +99,7 @@ class Leadership:
         self._append_due_tick()
 
     def next_deadline_ms(self) -> int:
-        """Return when `tick` has something to do."""
+        """Return when `tick` has work."""
         deadline = min(self._heartbeat_at_ms, self._check_at_ms)
         wanted = self._r.deadline_stamp
         if wanted is not None and self._tick_index <= self._r.delivered:

@@ -24,7 +24,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A sign before something that is not a literal. `+` too: it makes anything but a number
+    """A sign before an operand that is not a literal. `+` too: it makes anything but a number
     NULL."""
 
     negative: bool

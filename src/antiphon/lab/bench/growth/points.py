@@ -1,5 +1,5 @@
-"""One point of each curve of `antiphon bench growth`: fresh servers, a number of something, and the
-cost of messages of `SIZE` bytes then.
+"""One point of each curve of `antiphon bench growth`: fresh servers, a number of members, topics
+and so on, and the cost of messages of `SIZE` bytes then.
 
 Every measure returns a row of figures. Where several processes work (`lab/bench/processes.py`), it
 is the median of several rounds of a flood, and the latencies of a light load after them.
