@@ -12,7 +12,7 @@ import antiphon
 from antiphon.broker.machine.ranges import Spans
 from antiphon.broker.machine.topics import Subscription, Topics
 from antiphon.formats import protocol as cw
-from tests.broker.support.house import Client, House, open_consumer, publish
+from tests.broker.support.homes import Client, Homes, open_consumer, publish
 
 PACKAGE = str(Path(antiphon.__file__).parent)
 FEW, MANY = 20, 200
@@ -61,7 +61,7 @@ def check(cost: Callable[[int], float]) -> None:
 @pytest.mark.parametrize("ending", [False, True])
 def test_the_others_of_a_connection_cost_nothing_to_open_or_close_a_consumer(ending: bool) -> None:
     def cost(consumers: int) -> float:
-        client = House().attached(A)
+        client = Homes().attached(A)
         for number in range(1, consumers + 1):
             client.say(open_consumer(number, number, f"topic:t.{number}"))
         number = consumers + 1
@@ -74,8 +74,8 @@ def test_the_others_of_a_connection_cost_nothing_to_open_or_close_a_consumer(end
 
 def test_other_consumers_cost_a_new_durable_subscription_nothing() -> None:
     def cost(consumers: int) -> float:
-        house = House()
-        other, client = house.attached(A, client_id="a"), house.attached(B, client_id="b")
+        homes = Homes()
+        other, client = homes.attached(A, client_id="a"), homes.attached(B, client_id="b")
         for number in range(1, consumers + 1):
             other.say(open_consumer(number, number, "topic:t", durable=f"s{number}"))
         return lines(lambda: client.say(open_consumer(1, 1, "topic:t", durable="s")))
@@ -85,8 +85,8 @@ def test_other_consumers_cost_a_new_durable_subscription_nothing() -> None:
 
 def test_other_topics_cost_a_message_nothing() -> None:
     def cost(topics: int) -> float:
-        house = House()
-        sender, client = house.attached(A), house.attached(B)
+        homes = Homes()
+        sender, client = homes.attached(A), homes.attached(B)
         for number in range(1, topics + 1):
             client.say(open_consumer(number, number, f"topic:t.{number}"))
         sender.say(publish(A, 1, 10, "topic:t.7"))
@@ -99,8 +99,8 @@ def test_other_topics_cost_a_message_nothing() -> None:
 
 def test_subscriptions_that_nobody_reads_cost_a_message_nothing() -> None:
     def cost(subscriptions: int) -> float:
-        house = House()
-        sender, client = house.attached(A), house.attached(B, client_id="b")
+        homes = Homes()
+        sender, client = homes.attached(A), homes.attached(B, client_id="b")
         for number in range(subscriptions):
             name = f"s{number}"
             client.say(open_consumer(2 * number + 1, number + 1, "topic:t", durable=name))
@@ -113,10 +113,10 @@ def test_subscriptions_that_nobody_reads_cost_a_message_nothing() -> None:
 
 def test_idle_connections_cost_a_message_nothing() -> None:
     def cost(connections: int) -> float:
-        house = House()
-        sender = house.attached(A)
+        homes = Homes()
+        sender = homes.attached(A)
         for number in range(connections):
-            house.attached(FIRST + number).reads = False  # nothing is sent to it, so nothing leaves
+            homes.attached(FIRST + number).reads = False  # nothing is sent to it, so nothing leaves
         return lines(lambda: sender.say(publish(A, 1, 10)))
 
     check(cost)
@@ -137,18 +137,18 @@ def test_what_is_live_is_found_once_for_a_wildcard_however_many_have_it() -> Non
 # -- Groups ----------------------------------------------------------------------------------------
 
 
-def group_of(members: int) -> tuple[House, list[Client]]:
-    house = House()
-    clients = [house.attached(FIRST + number) for number in range(members)]
+def group_of(members: int) -> tuple[Homes, list[Client]]:
+    homes = Homes()
+    clients = [homes.attached(FIRST + number) for number in range(members)]
     for number, client in enumerate(clients):
         client.say(cw.Control(1, cw.Join(1, G, 1000, f"m{number}")))
-    return house, clients
+    return homes, clients
 
 
 def test_a_pack_costs_for_each_member_what_it_costs_for_one() -> None:
     def cost(members: int) -> float:
-        house, clients = group_of(members)
-        sender = house.attached(A)
+        homes, clients = group_of(members)
+        sender = homes.attached(A)
         spent = lines(lambda: sender.say(publish(A, 1, 10, G)))
         assert all(len(client.deliveries()) == 1 for client in clients)
         return spent / members
@@ -158,8 +158,8 @@ def test_a_pack_costs_for_each_member_what_it_costs_for_one() -> None:
 
 def test_a_join_costs_for_each_member_what_it_costs_for_one() -> None:
     def cost(members: int) -> float:
-        house, _ = group_of(members)
-        newcomer = house.attached(A)
+        homes, _ = group_of(members)
+        newcomer = homes.attached(A)
         return lines(lambda: newcomer.say(cw.Control(1, cw.Join(1, G, 1000, "new")))) / members
 
     check(cost)
@@ -167,13 +167,13 @@ def test_a_join_costs_for_each_member_what_it_costs_for_one() -> None:
 
 def test_acknowledging_a_view_costs_each_member_what_it_costs_one() -> None:
     def cost(members: int) -> float:
-        house, clients = group_of(members)
+        homes, clients = group_of(members)
         for client in clients:  # in one turn, as they come in at a server
             last = client.told(cw.Happened)[-1].event.serial
             ack = cw.Ack(1, (cw.AckRow(1, 0, 0, last),), patient=True)
-            client.server.home.received(client.link, ack, house.now_ms)
-        spent = lines(lambda: house.wait(250)) / members
-        assert house.servers[1].broker.groups[G].events == []
+            client.server.home.received(client.link, ack, homes.now_ms)
+        spent = lines(lambda: homes.wait(250)) / members
+        assert homes.servers[1].broker.groups[G].events == []
         return spent
 
     check(cost)

@@ -77,7 +77,7 @@ class Pipe:
         return self.heard[before:]
 
 
-class House:
+class BareClients:
     """Clients on a log that remembers what was asked of it."""
 
     def __init__(self, settings: HomeSettings | None = None) -> None:
@@ -145,104 +145,106 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def bare() -> BareClients:
+    return BareClients()
 
 
 # -- Barriers --------------------------------------------------------------------------------------
 
 
-def test_a_barrier_is_answered_when_the_state_has_caught_up(house: House) -> None:
-    one, two = Pipe(house.clients), Pipe(house.clients)
+def test_a_barrier_is_answered_when_the_state_has_caught_up(bare: BareClients) -> None:
+    one, two = Pipe(bare.clients), Pipe(bare.clients)
     one.asks(cw.AskBarrier(7))
     two.asks(cw.AskBarrier(7))
-    assert house.asked == [("read", 1), ("read", 2)]
-    house.clients.read_ready(ReadReady(2, 5))
+    assert bare.asked == [("read", 1), ("read", 2)]
+    bare.clients.read_ready(ReadReady(2, 5))
     assert (one.heard, two.heard) == ([], [cw.Barrier(7, 0)])
-    house.clients.read_ready(ReadReady(2, 5))
+    bare.clients.read_ready(ReadReady(2, 5))
     assert len(two.heard) == 1
 
 
-def test_a_barrier_that_no_leader_has_confirmed_is_asked_again(house: House) -> None:
-    house.time_ms = 10 * BARRIER_AGAIN_MS
-    client = Pipe(house.clients)
+def test_a_barrier_that_no_leader_has_confirmed_is_asked_again(bare: BareClients) -> None:
+    bare.time_ms = 10 * BARRIER_AGAIN_MS
+    client = Pipe(bare.clients)
     client.asks(cw.AskBarrier(7))
-    house.clients.sweep()
-    assert house.asked == [("read", 1)]
-    house.clients.read_ready(ReadReady(1, -1))
+    bare.clients.sweep()
+    assert bare.asked == [("read", 1)]
+    bare.clients.read_ready(ReadReady(1, -1))
     assert client.heard == []
-    house.clients.sweep()
-    house.clients.sweep()
-    assert house.asked == [("read", 1), ("read", 1)]
-    house.time_ms += BARRIER_AGAIN_MS + 1
-    house.clients.sweep()
-    assert len(house.asked) == 3
+    bare.clients.sweep()
+    bare.clients.sweep()
+    assert bare.asked == [("read", 1), ("read", 1)]
+    bare.time_ms += BARRIER_AGAIN_MS + 1
+    bare.clients.sweep()
+    assert len(bare.asked) == 3
 
 
-def test_barriers_are_bounded_and_go_with_their_client(house: House) -> None:
-    client = Pipe(house.clients)
+def test_barriers_are_bounded_and_go_with_their_client(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
     for number in range(BARRIERS_MAX):
         client.asks(cw.AskBarrier(number))
-    other = Pipe(house.clients)
+    other = Pipe(bare.clients)
     with pytest.raises(FormatError, match="barriers are waiting"):
         other.asks(cw.AskBarrier(1))
     client.client.closed()
-    again = Pipe(house.clients)
+    again = Pipe(bare.clients)
     assert again.asks(cw.AskBarrier(1)) == []
-    house.clients.read_ready(ReadReady(1, 5))
+    bare.clients.read_ready(ReadReady(1, 5))
     assert client.heard == []
 
 
 # -- Changes of the cluster ------------------------------------------------------------------------
 
 
-def test_a_change_is_answered_to_who_asked_for_it(house: House) -> None:
-    one, two = Pipe(house.clients), Pipe(house.clients)
+def test_a_change_is_answered_to_who_asked_for_it(bare: BareClients) -> None:
+    one, two = Pipe(bare.clients), Pipe(bare.clients)
     one.asks(cw.Add(4, "host-4"))
     two.asks(cw.Remove(2))
     one.asks(cw.Transfer(3))
-    assert house.asked == [
+    assert bare.asked == [
         ("change", ClusterMember(4, ANY, False, "host-4"), 1),
         ("change", 2, 2),
         ("transfer", 3, 3),
     ]
-    house.clients.decided(Decided(2, refused="it would do harm"))
-    house.clients.decided(Decided(3, waiting="later"))
+    bare.clients.decided(Decided(2, refused="it would do harm"))
+    bare.clients.decided(Decided(3, waiting="later"))
     assert two.heard == [cw.Refused("it would do harm", "IllegalStateError")]
     assert one.heard == [cw.Asked("later")]
 
 
-def test_who_does_not_lead_names_who_does(house: House) -> None:
-    house.leads, house.reign = False, (3, 2)
-    client = Pipe(house.clients)
+def test_who_does_not_lead_names_who_does(bare: BareClients) -> None:
+    bare.leads, bare.reign = False, (3, 2)
+    client = Pipe(bare.clients)
     assert client.asks(cw.Remove(2)) == [cw.NotLeader(3, "node-3")]
-    house.reign = None
+    bare.reign = None
     assert client.asks(cw.Remove(2)) == [cw.NotLeader(None, "")]
-    assert house.asked == []
+    assert bare.asked == []
 
 
 @pytest.mark.parametrize("request_", [cw.Add(4, "nowhere"), cw.Add(0, "host-4")])
-def test_a_server_that_cannot_be_is_not_added(house: House, request_: cw.Request) -> None:
-    client = Pipe(house.clients)
+def test_a_server_that_cannot_be_is_not_added(bare: BareClients, request_: cw.Request) -> None:
+    client = Pipe(bare.clients)
     with pytest.raises(FormatError):
         client.asks(request_)
     assert isinstance(client.heard[0], cw.Refused)  # before the connection ends
-    assert house.asked == []
+    assert bare.asked == []
 
 
 # -- Reading the log -------------------------------------------------------------------------------
 
 
-def test_who_reads_the_log_has_its_rows_written_and_passes_over_what_is_gone(house: House) -> None:
-    client = Pipe(house.clients)
+def test_who_reads_the_log_has_its_rows_written_and_passes_over_what_is_gone(
+    bare: BareClients,
+) -> None:
+    client = Pipe(bare.clients)
     answers = client.asks(cw.Tail(1, 1000))
-    assert house.writes == 1
-    assert house.clients.waiting
+    assert bare.writes == 1
+    assert bare.clients.waiting
     assert [a.position for a in answers if isinstance(a, cw.Delivered)] == [1, 2, 5, 6]
 
 
-def test_who_does_not_read_what_it_asked_for_is_waited_for(house: House) -> None:
-    client = Pipe(house.clients)
+def test_who_does_not_read_what_it_asked_for_is_waited_for(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
     client.waiting_bytes = module.DELIVERY_BYTES
     assert client.asks(cw.Tail(1, 1000)) == []
     client.waiting_bytes = module.DELIVERY_BYTES - 1
@@ -253,33 +255,35 @@ def test_who_does_not_read_what_it_asked_for_is_waited_for(house: House) -> None
     assert len(client.heard) == 4
 
 
-def test_a_reader_gets_what_is_new_once_a_turn_and_no_more_than_its_credit(house: House) -> None:
-    client = Pipe(house.clients)
+def test_a_reader_gets_what_is_new_once_a_turn_and_no_more_than_its_credit(
+    bare: BareClients,
+) -> None:
+    client = Pipe(bare.clients)
     client.asks(cw.Tail(1, 15))
     assert len(client.heard) == 2  # the second one began within it
     client.asks(cw.Credit(1000))
-    house.journal.positions.append(7)
-    house.clients.deliver()
+    bare.journal.positions.append(7)
+    bare.clients.deliver()
     assert len(client.heard) == 4  # nothing was accepted, as far as the machine knows
-    house.broker.position = 7
-    house.clients.deliver()
+    bare.broker.position = 7
+    bare.clients.deliver()
     assert len(client.heard) == 5
 
 
-def test_who_is_gone_reads_nothing(house: House) -> None:
-    client = Pipe(house.clients)
+def test_who_is_gone_reads_nothing(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
     client.asks(cw.Tail(1, 1000))
     client.client.closed()
-    assert not house.clients.waiting
+    assert not bare.clients.waiting
 
 
 # -- What the home asks for ------------------------------------------------------------------------
 
 
-def test_effects_of_the_home_are_carried_out_in_order(house: House) -> None:
-    client = Pipe(house.clients)
+def test_effects_of_the_home_are_carried_out_in_order(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
     number = client.client.number
-    house.effects(
+    bare.effects(
         Propose((b"p",)),
         RelayTo(2, 7, 1, b"r"),
         Store(Local(False, b"s"), 3),
@@ -289,74 +293,74 @@ def test_effects_of_the_home_are_carried_out_in_order(house: House) -> None:
         Cut(number, "it is slow"),
         Tell(number, cw.Pong()),
     )
-    assert house.asked == [(b"p",), (2, Relay(7, 1, b"r")), (Local(False, b"s"), 3)]
+    assert bare.asked == [(b"p",), (2, Relay(7, 1, b"r")), (Local(False, b"s"), 3)]
     assert client.heard == [cw.Pong()]
     assert (client.frame_max, client.held) == (cw.REQUEST_MAX, True)
     assert (client.ended, client.reason) == (True, "it is slow")
 
 
-def test_what_an_effect_leads_to_comes_after_what_was_due_before(house: House) -> None:
-    client = Pipe(house.clients)
+def test_what_an_effect_leads_to_comes_after_what_was_due_before(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
     number = client.client.number
 
     def propose(payloads: tuple[bytes, ...]) -> None:
-        house.effects(Tell(number, cw.Asked("second")))
+        bare.effects(Tell(number, cw.Asked("second")))
         assert client.heard == []  # this effect is not over yet
 
-    house.propose = propose  # type: ignore[method-assign]
-    house.effects(Propose((b"p",)), Tell(number, cw.Asked("first")))
+    bare.propose = propose  # type: ignore[method-assign]
+    bare.effects(Propose((b"p",)), Tell(number, cw.Asked("first")))
     assert client.heard == [cw.Asked("first"), cw.Asked("second")]
 
 
-def test_a_connection_that_is_lost_is_lost_for_the_home(house: House) -> None:
-    client = Pipe(house.clients)
-    assert house.home.counts()["links"] == 1
+def test_a_connection_that_is_lost_is_lost_for_the_home(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
+    assert bare.home.counts()["links"] == 1
     client.client.closed()
-    assert house.home.counts()["links"] == 0
-    assert house.turns > 0
+    assert bare.home.counts()["links"] == 0
+    assert bare.turns > 0
 
 
 def test_who_does_not_read_its_answers_is_cut_off_and_nobody_else() -> None:
-    house = House(HomeSettings(unread_bytes=1000))
-    slow, quick = Pipe(house.clients), Pipe(house.clients)
+    bare = BareClients(HomeSettings(unread_bytes=1000))
+    slow, quick = Pipe(bare.clients), Pipe(bare.clients)
     slow.reads = False
     while not slow.ended:
         before = slow.waiting_bytes
         for pipe in (slow, quick):
-            house.effects(Tell(pipe.client.number, cw.Refused("x" * 100)))
+            bare.effects(Tell(pipe.client.number, cw.Refused("x" * 100)))
     assert before <= 1000 < slow.waiting_bytes
     assert slow.reason == f"it has not read {slow.waiting_bytes} bytes that it asked for"
     assert not quick.ended
-    assert house.home.counts()["links"] == 1
+    assert bare.home.counts()["links"] == 1
 
 
 def test_who_was_cut_off_is_told_nothing_more() -> None:
-    house = House(HomeSettings(unread_bytes=10))
-    client = Pipe(house.clients)
+    bare = BareClients(HomeSettings(unread_bytes=10))
+    client = Pipe(bare.clients)
     client.reads = False
     client.asks(cw.Tail(1, 1000))  # four packs at once
     assert client.ended
     assert len(client.heard) == 1
 
 
-def test_what_another_server_relays_cannot_do_harm(house: House) -> None:
-    house.clients.relayed(Relay(7, 1, b"no message"))
-    assert house.asked == []
+def test_what_another_server_relays_cannot_do_harm(bare: BareClients) -> None:
+    bare.clients.relayed(Relay(7, 1, b"no message"))
+    assert bare.asked == []
 
 
-def test_who_talks_without_a_session_is_not_silent(house: House) -> None:
-    client, silent = Pipe(house.clients), Pipe(house.clients)
+def test_who_talks_without_a_session_is_not_silent(bare: BareClients) -> None:
+    client, silent = Pipe(bare.clients), Pipe(bare.clients)
     heartbeat_ms = HomeSettings().heartbeat_ms
-    for house.time_ms in range(0, 10 * heartbeat_ms, 200):
+    for bare.time_ms in range(0, 10 * heartbeat_ms, 200):
         client.asks(cw.AskBarrier(1))
-        house.clients.tick(house.time_ms)
+        bare.clients.tick(bare.time_ms)
     assert (client.ended, silent.ended) == (False, True)
 
 
-def test_who_sends_something_large_is_not_silent(house: House) -> None:
-    client, silent = Pipe(house.clients), Pipe(house.clients)
+def test_who_sends_something_large_is_not_silent(bare: BareClients) -> None:
+    client, silent = Pipe(bare.clients), Pipe(bare.clients)
     heartbeat_ms = HomeSettings().heartbeat_ms
-    for house.time_ms in range(0, 10 * heartbeat_ms, 200):
+    for bare.time_ms in range(0, 10 * heartbeat_ms, 200):
         client.client.begun(1 << 20)
-        house.clients.tick(house.time_ms)
+        bare.clients.tick(bare.time_ms)
     assert (client.ended, silent.ended) == (False, True)

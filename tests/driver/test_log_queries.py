@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 PLENTY = 1 << 20
 
 
-class House:
+class QueriedServer:
     """A server, with a publisher whose packs of two messages go to x and y in turn."""
 
     def __init__(self, server: Server, address: tuple[str, int]) -> None:
@@ -47,13 +47,13 @@ class House:
 
 
 @asynccontextmanager
-async def house(retain: int | None = None, **settings: int) -> AsyncIterator[House]:
+async def queried(retain: int | None = None, **settings: int) -> AsyncIterator[QueriedServer]:
     chosen = Settings(volatile=True, **settings)  # type: ignore[arg-type]
     server = Server(1, {1: (HOST, 0)}, RamDisk(), chosen, retain)
     address = await server.start((HOST, 0))
     try:
         await server.serves
-        there = House(server, address)
+        there = QueriedServer(server, address)
         await there.open()
         yield there
         there.close()
@@ -79,7 +79,7 @@ async def silent(client: RawClient) -> bool:
 
 def test_a_range_is_read_and_ended() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(10)
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:y", 4, 12, PLENTY))
@@ -92,7 +92,7 @@ def test_a_range_is_read_and_ended() -> None:
 
 def test_what_is_not_accepted_yet_is_waited_for() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(4)
             reader, asker = await there.reader(), await there.reader()
             reader.send(cw.ReadLog("topic:x", 1, 10, PLENTY))
@@ -111,7 +111,7 @@ def test_what_is_not_accepted_yet_is_waited_for() -> None:
 
 def test_no_more_is_sent_than_the_credit_allows() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(8, bytes(1000))
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:x", 1, 16, 3000))
@@ -128,7 +128,7 @@ def test_a_long_range_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_queries, "PACKS_A_TURN", 3)
 
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(40)
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:x", 1, 80, PLENTY))
@@ -141,7 +141,7 @@ def test_slices_of_a_long_range_are_asked_for_in_turns(monkeypatch: pytest.Monke
     monkeypatch.setattr(log_queries, "ROWS_A_TURN", 3)
 
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(4)
             reader = await there.reader()
             reader.send(cw.AskSlices(("topic:*", "topic:x"), 2, 7, 100))
@@ -155,7 +155,7 @@ def test_slices_of_a_long_range_are_asked_for_in_turns(monkeypatch: pytest.Monke
 
 def test_bounds_say_what_is_kept_and_when_it_was_accepted() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             reader = await there.reader()
             reader.send(cw.AskLog())
             assert await reader.receive() == cw.LogBounds(1, 0, 1)
@@ -168,7 +168,7 @@ def test_bounds_say_what_is_kept_and_when_it_was_accepted() -> None:
     run(main())
 
 
-async def with_a_past(there: House) -> int:
+async def with_a_past(there: QueriedServer) -> int:
     """Lets it forget; returns the first position that is kept."""
     there.server.journal._segment_bytes = 5000
     reader = await there.reader()
@@ -186,7 +186,7 @@ async def with_a_past(there: House) -> int:
 
 def test_what_is_gone_is_refused() -> None:
     async def main() -> None:
-        async with house(retain=10, snapshot_every_entries=20) as there:
+        async with queried(retain=10, snapshot_every_entries=20) as there:
             first = await with_a_past(there)
             reader = await there.reader()
             for request in (
@@ -206,7 +206,7 @@ def test_what_is_gone_is_refused() -> None:
 
 def test_what_goes_while_it_is_read_is_refused_and_not_passed_over() -> None:
     async def main() -> None:
-        async with house(retain=10, snapshot_every_entries=20) as there:
+        async with queried(retain=10, snapshot_every_entries=20) as there:
             first = await with_a_past(there)
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:x", first, first + 7, 1))
@@ -229,7 +229,7 @@ def test_what_goes_while_it_is_read_is_refused_and_not_passed_over() -> None:
 )
 def test_a_name_that_is_none_is_refused_and_the_connection_goes_on(request_: cw.Request) -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             reader = await there.reader()
             reader.send(request_)
             refused = await reader.receive()
@@ -252,7 +252,7 @@ def test_a_name_that_is_none_is_refused_and_the_connection_goes_on(request_: cw.
 )
 def test_who_asks_what_makes_no_sense_is_left(request_: cw.Request) -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             reader = await there.reader()
             reader.send(request_)
             refused = await reader.receive()
@@ -265,7 +265,7 @@ def test_who_asks_what_makes_no_sense_is_left(request_: cw.Request) -> None:
 
 def test_a_new_question_ends_the_one_before_it() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             await there.fill(2)
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:x", 3, 99, PLENTY), cw.ReadLog("topic:y", 1, 4, PLENTY))
@@ -278,7 +278,7 @@ def test_a_new_question_ends_the_one_before_it() -> None:
 
 def test_who_is_gone_is_forgotten() -> None:
     async def main() -> None:
-        async with house() as there:
+        async with queried() as there:
             reader = await there.reader()
             reader.send(cw.ReadLog("topic:x", 1, 99, PLENTY))
             assert await silent(reader)

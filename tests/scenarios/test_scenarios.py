@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.support.cluster import ScenarioError, ScriptedCluster
 from tests.scenarios.support.script import parse, play
-from tests.scenarios.support.stage import ScenarioError, Stage
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -35,7 +35,9 @@ def test_a_file_opens_with_its_claim(file: Path) -> None:
 
 def test_every_command_is_explained() -> None:
     explained = (FOLDER / "README.md").read_text(encoding="utf-8")
-    commands = [name.removeprefix("_do_") for name in vars(Stage) if name.startswith("_do_")]
+    commands = [
+        name.removeprefix("_do_") for name in vars(ScriptedCluster) if name.startswith("_do_")
+    ]
     assert [c for c in commands if f"`{c}" not in explained] == []
 
 

@@ -57,7 +57,7 @@ class FakeReceiver:
         self.reports += 1
 
 
-class Rig:
+class BareDriver:
     """A driver, its port (this), its clock, and the server's end of its links."""
 
     def __init__(self, **terms: Any) -> None:
@@ -148,8 +148,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
+def bare() -> BareDriver:
+    return BareDriver()
 
 
 def sent(link: FakeLink) -> Sequence[str]:
@@ -159,177 +159,177 @@ def sent(link: FakeLink) -> Sequence[str]:
 # -- Waking and pumping ---------------------------------------------------------------------------
 
 
-def test_it_is_woken_once_for_whatever_is_asked_meanwhile(rig: Rig) -> None:
-    rig.attached()
-    before = rig.wakes
+def test_it_is_woken_once_for_whatever_is_asked_meanwhile(bare: BareDriver) -> None:
+    bare.attached()
+    before = bare.wakes
     for _ in range(3):
-        rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
-    assert rig.wakes == before + 1
-    rig.pump()
-    rig.driver.wake()
-    assert rig.wakes == before + 2
+        bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
+    assert bare.wakes == before + 1
+    bare.pump()
+    bare.driver.wake()
+    assert bare.wakes == before + 2
 
 
-def test_what_is_asked_for_while_it_is_pumped_wakes_it_again(rig: Rig) -> None:
-    link = rig.attached()
-    rig.pump()
-    request = rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
-    request.watch(lambda: rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:y"))))
-    rig.pump()
+def test_what_is_asked_for_while_it_is_pumped_wakes_it_again(bare: BareDriver) -> None:
+    link = bare.attached()
+    bare.pump()
+    request = bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
+    request.watch(lambda: bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:y"))))
+    bare.pump()
     answer = cw.encode(cw.Result(request.number))
-    rig.driver.do(
-        lambda c: c.received(answer, rig.now)
+    bare.driver.do(
+        lambda c: c.received(answer, bare.now)
     )  # so that the pump that was asked for tells
-    before = rig.wakes
-    rig.pump()
-    assert rig.wakes == before + 1
-    rig.pump()
+    before = bare.wakes
+    bare.pump()
+    assert bare.wakes == before + 1
+    bare.pump()
     assert sent(link)[-2:] == ["Control", "Control"]
 
 
-def test_nobody_is_called_under_the_lock(rig: Rig) -> None:
-    rig.attached()
+def test_nobody_is_called_under_the_lock(bare: BareDriver) -> None:
+    bare.attached()
     held: list[bool] = []
-    request = rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
-    request.watch(lambda: held.append(rig.lock.locked()))
-    rig.pump()
-    rig.answer(cw.Result(request.number))
+    request = bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
+    request.watch(lambda: held.append(bare.lock.locked()))
+    bare.pump()
+    bare.answer(cw.Result(request.number))
     assert held == [False]
 
 
-def test_pumping_says_whether_there_was_anything(rig: Rig) -> None:
-    rig.attached()
-    assert not rig.pump()
-    rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
-    assert rig.pump()
+def test_pumping_says_whether_there_was_anything(bare: BareDriver) -> None:
+    bare.attached()
+    assert not bare.pump()
+    bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
+    assert bare.pump()
 
 
 # -- The timer ------------------------------------------------------------------------------------
 
 
-def test_an_earlier_timer_is_left_alone_and_a_later_one_is_moved(rig: Rig) -> None:
-    rig.attached()
-    rig.pump()
-    first = rig.timer
-    assert first == rig.now + HEARTBEAT_MS
-    rig.now += HEARTBEAT_MS // 2
-    rig.answer(cw.Pong())  # the next deadline is later now
-    assert rig.timer == first
-    rig.driver.acks_wait(FakeReceiver())
-    rig.pump()
-    assert rig.timer is not None
-    assert rig.timer < first
-    assert rig.timer < rig.now + HEARTBEAT_MS // 2
+def test_an_earlier_timer_is_left_alone_and_a_later_one_is_moved(bare: BareDriver) -> None:
+    bare.attached()
+    bare.pump()
+    first = bare.timer
+    assert first == bare.now + HEARTBEAT_MS
+    bare.now += HEARTBEAT_MS // 2
+    bare.answer(cw.Pong())  # the next deadline is later now
+    assert bare.timer == first
+    bare.driver.acks_wait(FakeReceiver())
+    bare.pump()
+    assert bare.timer is not None
+    assert bare.timer < first
+    assert bare.timer < bare.now + HEARTBEAT_MS // 2
 
 
-def test_when_the_timer_is_due_the_conversation_hears_of_it(rig: Rig) -> None:
-    link = rig.attached()
-    rig.fire()
+def test_when_the_timer_is_due_the_conversation_hears_of_it(bare: BareDriver) -> None:
+    link = bare.attached()
+    bare.fire()
     assert sent(link) == ["Attach", "Ping"]
 
 
-def test_nothing_is_timed_after_the_end(rig: Rig) -> None:
-    rig.attached()
-    rig.driver.do(Conversation.abandon)
-    rig.pump()
-    assert rig.timer is None
-    assert rig.ends == [None]
+def test_nothing_is_timed_after_the_end(bare: BareDriver) -> None:
+    bare.attached()
+    bare.driver.do(Conversation.abandon)
+    bare.pump()
+    assert bare.timer is None
+    assert bare.ends == [None]
 
 
 # -- Connections ----------------------------------------------------------------------------------
 
 
-def test_requests_leave_on_the_connection_of_the_moment(rig: Rig) -> None:
-    first = rig.attached()
-    rig.driver.link_ended(rig.driver.attempt, None, rig.now)
-    assert rig.notes == ["no connection: it closed the connection"]
-    rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
-    rig.pump()
-    second = rig.attached()
-    rig.pump()
+def test_requests_leave_on_the_connection_of_the_moment(bare: BareDriver) -> None:
+    first = bare.attached()
+    bare.driver.link_ended(bare.driver.attempt, None, bare.now)
+    assert bare.notes == ["no connection: it closed the connection"]
+    bare.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
+    bare.pump()
+    second = bare.attached()
+    bare.pump()
     assert sent(first) == ["Attach"]
     assert sent(second) == ["Attach", "Control"]
     assert not first.closed  # it had ended by itself
 
 
-def test_a_former_connection_is_not_heard(rig: Rig) -> None:
-    rig.attached()
-    former = rig.driver.attempt
-    rig.driver.link_ended(former, None, rig.now)
-    rig.attached()
-    rig.driver.arrived(former, [cw.encode(cw.Ended("", "it is over"))], rig.now)
-    assert rig.conversation.attached
-    rig.driver.link_ended(former, OSError("late"), rig.now)
-    assert rig.conversation.attached
-    rig.driver.dial_failed(former, IllegalStateError("late"), rig.now)
-    assert not rig.conversation.over
+def test_a_former_connection_is_not_heard(bare: BareDriver) -> None:
+    bare.attached()
+    former = bare.driver.attempt
+    bare.driver.link_ended(former, None, bare.now)
+    bare.attached()
+    bare.driver.arrived(former, [cw.encode(cw.Ended("", "it is over"))], bare.now)
+    assert bare.conversation.attached
+    bare.driver.link_ended(former, OSError("late"), bare.now)
+    assert bare.conversation.attached
+    bare.driver.dial_failed(former, IllegalStateError("late"), bare.now)
+    assert not bare.conversation.over
 
 
-def test_a_connection_that_comes_too_late_is_closed(rig: Rig) -> None:
-    attempt = rig.dialled()
-    rig.fire()  # no answer: it gives up this attempt
-    assert rig.stopped == 1
+def test_a_connection_that_comes_too_late_is_closed(bare: BareDriver) -> None:
+    attempt = bare.dialled()
+    bare.fire()  # no answer: it gives up this attempt
+    assert bare.stopped == 1
     late = FakeLink()
-    rig.driver.connected(attempt, late, rig.now)
+    bare.driver.connected(attempt, late, bare.now)
     assert late.closed
-    assert rig.driver.link is None
+    assert bare.driver.link is None
 
 
-def test_a_silent_connection_is_closed_and_left(rig: Rig) -> None:
-    link = rig.attached()
+def test_a_silent_connection_is_closed_and_left(bare: BareDriver) -> None:
+    link = bare.attached()
     while not link.closed:
-        rig.fire()
-    assert rig.driver.link is None
-    assert rig.stopped == 0  # nothing was being dialled
-    assert rig.notes == ["hanging up: it has fallen silent"]
-    assert rig.attached() is not link
+        bare.fire()
+    assert bare.driver.link is None
+    assert bare.stopped == 0  # nothing was being dialled
+    assert bare.notes == ["hanging up: it has fallen silent"]
+    assert bare.attached() is not link
 
 
-def test_a_failed_attempt_is_followed_by_another(rig: Rig) -> None:
-    rig.driver.dial_failed(rig.dialled(), OSError("Connection refused"), rig.now)
-    assert rig.attached()
+def test_a_failed_attempt_is_followed_by_another(bare: BareDriver) -> None:
+    bare.driver.dial_failed(bare.dialled(), OSError("Connection refused"), bare.now)
+    assert bare.attached()
 
 
-def test_an_error_that_no_attempt_would_escape_ends_the_session(rig: Rig) -> None:
+def test_an_error_that_no_attempt_would_escape_ends_the_session(bare: BareDriver) -> None:
     error = IllegalStateError("the journal is held by another process")
-    rig.driver.dial_failed(rig.dialled(), error, rig.now)
-    assert rig.ends == [error]
-    assert rig.complaints == []  # `connect` raises it
-    assert rig.conversation.ready.error is not None
+    bare.driver.dial_failed(bare.dialled(), error, bare.now)
+    assert bare.ends == [error]
+    assert bare.complaints == []  # `connect` raises it
+    assert bare.conversation.ready.error is not None
 
 
-def test_a_redirected_client_dials_the_server_that_it_was_sent_to(rig: Rig) -> None:
-    rig.connected()
-    rig.answer(cw.Redirect(2, "b:2"))
-    rig.dialled()
-    assert rig.dials[-1][1] == "b:2"
+def test_a_redirected_client_dials_the_server_that_it_was_sent_to(bare: BareDriver) -> None:
+    bare.connected()
+    bare.answer(cw.Redirect(2, "b:2"))
+    bare.dialled()
+    assert bare.dials[-1][1] == "b:2"
 
 
 def test_the_reason_of_a_failure_is_told_with_the_server_s_address() -> None:
-    rig = Rig(connect_ms=100)
-    rig.driver.dial_failed(rig.dialled(), OSError("Connection refused"), rig.now)
-    while not rig.ends:
-        rig.fire()
-    assert "a:1: Connection refused" in str(rig.ends[0])
+    bare = BareDriver(connect_ms=100)
+    bare.driver.dial_failed(bare.dialled(), OSError("Connection refused"), bare.now)
+    while not bare.ends:
+        bare.fire()
+    assert "a:1: Connection refused" in str(bare.ends[0])
 
 
-def test_a_part_of_something_large_is_a_sign_of_life(rig: Rig) -> None:
-    link = rig.attached()
+def test_a_part_of_something_large_is_a_sign_of_life(bare: BareDriver) -> None:
+    link = bare.attached()
     for _ in range(10):
-        rig.now += HEARTBEAT_MS
-        rig.driver.arrived(rig.driver.attempt, [], rig.now)
-        rig.driver.timer_fired(rig.now)
+        bare.now += HEARTBEAT_MS
+        bare.driver.arrived(bare.driver.attempt, [], bare.now)
+        bare.driver.timer_fired(bare.now)
     assert not link.closed
 
 
 # -- Receivers ------------------------------------------------------------------------------------
 
 
-def test_each_receiver_gets_what_is_its_own_in_order(rig: Rig) -> None:
-    rig.attached()
+def test_each_receiver_gets_what_is_its_own_in_order(bare: BareDriver) -> None:
+    bare.attached()
     one, two = FakeReceiver(), FakeReceiver()
-    first, second = rig.open_consumer(one), rig.open_consumer(two)
-    rig.answer(
+    first, second = bare.open_consumer(one), bare.open_consumer(two)
+    bare.answer(
         cw.Deliver(first, 1, 0, 1, a_pack("topic:a", "a")),
         cw.Deliver(second, 1, 0, 1, a_pack("topic:a", "a")),
         cw.Deliver(first, 2, 0, 1, a_pack("topic:a", "b", sequence=2)),
@@ -339,55 +339,57 @@ def test_each_receiver_gets_what_is_its_own_in_order(rig: Rig) -> None:
     assert two.got == ["a"]
 
 
-def test_a_dropped_consumer_is_told_once_and_hears_nothing_more(rig: Rig) -> None:
-    rig.attached()
+def test_a_dropped_consumer_is_told_once_and_hears_nothing_more(bare: BareDriver) -> None:
+    bare.attached()
     receiver = FakeReceiver()
-    number = rig.open_consumer(receiver)
-    rig.answer(cw.ConsumerEnded(number, "IllegalStateError", "too slow"))
+    number = bare.open_consumer(receiver)
+    bare.answer(cw.ConsumerEnded(number, "IllegalStateError", "too slow"))
     assert [str(e) for e in receiver.got] == ["too slow"]
-    assert rig.driver.receivers == {}
+    assert bare.driver.receivers == {}
 
 
-def test_gathered_acknowledgements_are_asked_for_once_by_those_who_have_some(rig: Rig) -> None:
-    rig.attached()
+def test_gathered_acknowledgements_are_asked_for_once_by_those_who_have_some(
+    bare: BareDriver,
+) -> None:
+    bare.attached()
     has, has_not = FakeReceiver(), FakeReceiver()
-    rig.open_consumer(has)
-    rig.open_consumer(has_not)
-    rig.driver.acks_wait(has)
-    rig.driver.acks_wait(has)
-    rig.pump()
+    bare.open_consumer(has)
+    bare.open_consumer(has_not)
+    bare.driver.acks_wait(has)
+    bare.driver.acks_wait(has)
+    bare.pump()
     assert has.reports == 0
-    rig.fire()
+    bare.fire()
     assert (has.reports, has_not.reports) == (1, 0)
-    rig.driver.acks_wait(has_not)
-    rig.pump()
-    rig.fire()
+    bare.driver.acks_wait(has_not)
+    bare.pump()
+    bare.fire()
     assert (has.reports, has_not.reports) == (1, 1)
 
 
 # -- Errors ---------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_session_that_was_open_is_reported(rig: Rig) -> None:
-    rig.attached()
-    rig.answer(cw.Ended("IllegalStateError", "ended by an operator"))
-    assert [str(e) for e in rig.ends] == ["ended by an operator"]
-    assert rig.complaints == rig.ends
+def test_the_end_of_a_session_that_was_open_is_reported(bare: BareDriver) -> None:
+    bare.attached()
+    bare.answer(cw.Ended("IllegalStateError", "ended by an operator"))
+    assert [str(e) for e in bare.ends] == ["ended by an operator"]
+    assert bare.complaints == bare.ends
 
 
-def test_the_end_that_was_asked_for_is_no_error(rig: Rig) -> None:
-    rig.attached()
-    request: Request = rig.driver.do(lambda c: c.request(cw.CloseSession()))
-    rig.pump()
-    rig.answer(cw.Result(request.number))
-    assert rig.ends == [None]
-    assert rig.complaints == []
+def test_the_end_that_was_asked_for_is_no_error(bare: BareDriver) -> None:
+    bare.attached()
+    request: Request = bare.driver.do(lambda c: c.request(cw.CloseSession()))
+    bare.pump()
+    bare.answer(cw.Result(request.number))
+    assert bare.ends == [None]
+    assert bare.complaints == []
 
 
-def test_an_error_that_nobody_looked_at_is_reported(rig: Rig) -> None:
-    rig.attached()
-    rig.driver.do(lambda c: c.send(c.stream, "topic:a", 0, text("x")) and None)
-    rig.pump()
-    rig.answer(cw.NotPublished(0, 1, 1, "InvalidDestinationError", "there is no such topic"))
-    rig.pump()
-    assert [str(e) for e in rig.complaints] == ["there is no such topic"]
+def test_an_error_that_nobody_looked_at_is_reported(bare: BareDriver) -> None:
+    bare.attached()
+    bare.driver.do(lambda c: c.send(c.stream, "topic:a", 0, text("x")) and None)
+    bare.pump()
+    bare.answer(cw.NotPublished(0, 1, 1, "InvalidDestinationError", "there is no such topic"))
+    bare.pump()
+    assert [str(e) for e in bare.complaints] == ["there is no such topic"]

@@ -6,14 +6,14 @@ from antiphon.broker.machine import keys
 from antiphon.broker.machine.machine import Broker
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
-from tests.broker.support.house import House, open_consumer, publish
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
+from tests.broker.support.homes import Homes, open_consumer, publish
 
 A, B, C = 0xA, 0xB, 0xC
 
 
-def rig(**client_ids: str) -> Rig:
-    one = Rig()
+def bare(**client_ids: str) -> BareBroker:
+    one = BareBroker()
     one.attach(A, client_id=client_ids.get("a", ""))
     one.attach(B, client_id=client_ids.get("b", ""))
     return one
@@ -21,8 +21,8 @@ def rig(**client_ids: str) -> Rig:
 
 def test_own_messages_are_not_delivered_and_others_are() -> None:
     """[31] All consumers of a connection are meant, whoever of them had sent."""
-    house = House()
-    one, two = house.attached(A), house.attached(B)
+    homes = Homes()
+    one, two = homes.attached(A), homes.attached(B)
     one.say(open_consumer(1, 1, "topic:t", no_local=True))
     one.say(open_consumer(2, 2, "topic:t"))
     two.say(open_consumer(1, 1, "topic:*", no_local=True))
@@ -36,7 +36,7 @@ def test_own_messages_are_not_delivered_and_others_are() -> None:
 
 def test_a_client_id_is_what_counts() -> None:
     """[31] What a client sends through a later connection is its own, too."""
-    r = rig(a="c", b="d")
+    r = bare(a="c", b="d")
     r.open(A, 1, "topic:t", durable="s", no_local=True)
     r.close(A)
     r.attach(C, client_id="c")
@@ -48,7 +48,7 @@ def test_a_client_id_is_what_counts() -> None:
 
 
 def test_a_later_connection_of_the_client_goes_on_with_what_others_sent() -> None:
-    r = rig(a="c", b="d")
+    r = bare(a="c", b="d")
     r.open(A, 1, "topic:t", durable="s", no_local=True)
     r.close(A)
     r.publish(B, "topic:t", 1)
@@ -60,7 +60,7 @@ def test_a_later_connection_of_the_client_goes_on_with_what_others_sent() -> Non
 
 def test_a_durable_subscription_with_another_no_local_is_a_new_one() -> None:
     """[24]"""
-    r = rig(a="c")
+    r = bare(a="c")
     r.open(A, 1, "topic:t", durable="s")
     r.publish(B, "topic:t", 3)
     r.close_consumer(A, 1)
@@ -76,7 +76,7 @@ def test_a_durable_subscription_with_another_no_local_is_a_new_one() -> None:
 
 
 def test_own_messages_keep_nothing_alive() -> None:
-    r = rig()
+    r = bare()
     r.open(A, 1, "topic:t", no_local=True)
     r.publish(A, "topic:t", 3)
     r.publish(B, "queue:q")
@@ -87,7 +87,7 @@ def test_own_messages_keep_nothing_alive() -> None:
 
 @pytest.mark.parametrize("pattern", ["topic:t", "topic:*"])
 def test_what_was_sent_by_others_stays_and_the_rest_is_one_range(pattern: str) -> None:
-    r = rig()
+    r = bare()
     r.open(A, 1, pattern, no_local=True)
     r.publish(B, "topic:t", 2)
     for _ in range(10):
@@ -106,7 +106,7 @@ def test_what_was_sent_by_others_stays_and_the_rest_is_one_range(pattern: str) -
 
 
 def test_other_topics_of_ones_own_do_not_matter() -> None:
-    r = rig()
+    r = bare()
     r.open(A, 1, "topic:t", no_local=True)
     r.publish(A, "topic:u", 3)
     assert r.subscription(A, 1).floor == 0
@@ -114,7 +114,7 @@ def test_other_topics_of_ones_own_do_not_matter() -> None:
 
 
 def test_nothing_is_left_of_a_subscription_that_is_gone() -> None:
-    r = rig(a="c")
+    r = bare(a="c")
     r.open(A, 1, "topic:t", no_local=True)
     r.open(A, 2, "topic:t", durable="s", no_local=True)
     assert len(r.broker.topics.no_local[keys.owner("c", A)]) == 2
@@ -125,7 +125,7 @@ def test_nothing_is_left_of_a_subscription_that_is_gone() -> None:
 
 
 def test_it_is_in_the_snapshot() -> None:
-    r = rig(a="c")
+    r = bare(a="c")
     r.open(A, 1, "topic:t", durable="s", no_local=True)
     other = Broker()
     other.restore(iter(r.snapshot()))
@@ -136,7 +136,7 @@ def test_it_is_in_the_snapshot() -> None:
 
 def test_a_transaction_and_a_delay_do_not_hide_whose_messages_they_are() -> None:
     """[31]"""
-    r = rig(a="c")
+    r = bare(a="c")
     r.open(B, 1, "topic:t")
     r.open(A, 1, "topic:t", durable="s", no_local=True)
     r.publish_keys(A, "topic:t", None, None, flags=pack.STAGED)
@@ -151,19 +151,19 @@ def test_a_transaction_and_a_delay_do_not_hide_whose_messages_they_are() -> None
 
 
 def test_a_member_of_a_group_is_not_told_what_it_said() -> None:
-    house = House()
-    one, two = house.attached(A), house.attached(B)
+    homes = Homes()
+    one, two = homes.attached(A), homes.attached(B)
     one.say(cw.Control(1, cw.CreateGroup("topic:g")))
     one.say(open_consumer(2, 1, "topic:g", no_local=True))
     one.say(publish(A, 1, destination="topic:g"))
     two.say(publish(B, 1, destination="topic:g"))
     assert [d[1:3] for d in one.deliveries()] == [(2, 2)]
     one.say(cw.Control(3, cw.Leave(1)))
-    assert house.servers[1].broker.topics.no_local == {}
+    assert homes.servers[1].broker.topics.no_local == {}
 
 
 def test_a_member_that_was_removed_leaves_nothing() -> None:
-    r = rig()
+    r = bare()
     r.ask(A, cw.CreateGroup("topic:g"))
     r.open(A, 1, "topic:g", no_local=True)
     name = next(iter(r.broker.groups["topic:g"].members))

@@ -10,15 +10,15 @@ from antiphon.broker.dispatch.topic_cursors import TopicCursor
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra
-from tests.broker.support.house import Client, House, open_consumer, publish, publish_each
+from tests.broker.support.homes import Client, Homes, open_consumer, publish, publish_each
 
 A, B, C = 0xA, 0xB, 0xC
 SOON_MS = skipped_floors.PASS_MS + 2000
 
 
-def patient_house(**settings: int) -> House:
+def patient_homes(**settings: int) -> Homes:
     """Where clients may be silent for as long as they like."""
-    return House(heartbeat_ms=1 << 30, **settings)
+    return Homes(heartbeat_ms=1 << 30, **settings)
 
 
 def floors(*wanted: int) -> list[Extra]:
@@ -34,8 +34,8 @@ def positions(client: Client, consumer: int = 1) -> list[int]:
     return [p for first, last in spans for p in range(first, last + 1)]
 
 
-def floor_of(house: House, session: int = A, consumer: int = 1, node: int = 1) -> int:
-    broker = house.servers[node].broker
+def floor_of(homes: Homes, session: int = A, consumer: int = 1, node: int = 1) -> int:
+    broker = homes.servers[node].broker
     subscription = broker.subscription(broker.sessions[session].consumers[consumer])
     assert subscription is not None
     return subscription.floor
@@ -45,8 +45,8 @@ def floor_of(house: House, session: int = A, consumer: int = 1, node: int = 1) -
 
 
 def test_each_consumer_gets_what_its_selector_wants() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     client.say(open_consumer(2, 2, "topic:*", selector="floor > 1"))
     client.say(open_consumer(3, 3, "topic:t"))
@@ -60,8 +60,8 @@ def test_each_consumer_gets_what_its_selector_wants() -> None:
 
 def test_a_selector_is_checked_and_a_blank_one_is_none() -> None:
     """[7] [10]"""
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     (answer,) = client.say(open_consumer(1, 1, "topic:t", selector="floor > AND x"))
     assert isinstance(answer, cw.Result)
     assert answer.code == "InvalidSelectorError"
@@ -72,11 +72,11 @@ def test_a_selector_is_checked_and_a_blank_one_is_none() -> None:
 
 
 def test_who_wants_nothing_of_a_pack_costs_nothing() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     for number in range(1, 101):
         client.say(open_consumer(number, number, "topic:t", selector=f"floor = {number}"))
-    shelf = house.servers[1].shelf
+    shelf = homes.servers[1].shelf
     before = shelf.reads
     sender.say(*(publish_each(B, n, *floors(n)) for n in range(1, 101)))
     assert [d[:2] for d in client.deliveries()] == [(n, n) for n in range(1, 101)]
@@ -85,13 +85,13 @@ def test_who_wants_nothing_of_a_pack_costs_nothing() -> None:
 
 def test_a_durable_selector_is_as_if_it_had_filtered_on_arrival() -> None:
     """[25]"""
-    house = House()
-    first, sender = house.attached(A, client_id="c"), house.attached(B)
+    homes = Homes()
+    first, sender = homes.attached(A, client_id="c"), homes.attached(B)
     first.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor = 4"))
     first.say(cw.Control(2, cw.CloseSession()))
     sender.say(publish_each(B, 1, *floors(4, 1, 4)), publish_each(B, 4, *floors(1, 1)))
     sender.say(publish_each(B, 6, *floors(1, 4)))
-    second = house.attached(C, client_id="c")
+    second = homes.attached(C, client_id="c")
     second.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor=4"))
     assert positions(second) == [1, 3, 7]
     second.say(ack(1, 1, 3))
@@ -101,8 +101,8 @@ def test_a_durable_selector_is_as_if_it_had_filtered_on_arrival() -> None:
 
 def test_a_durable_subscription_with_another_selector_is_a_new_one() -> None:
     """[24]"""
-    house = House()
-    client = house.attached(A, client_id="c")
+    homes = Homes()
+    client = homes.attached(A, client_id="c")
     client.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor = 4"))
     client.say(publish_each(A, 1, *floors(4, 5)), cw.Control(2, cw.CloseConsumer(1)))
     client.say(open_consumer(3, 2, "topic:t", durable="d", selector="floor = 5"))
@@ -111,8 +111,8 @@ def test_a_durable_subscription_with_another_selector_is_a_new_one() -> None:
 
 
 def test_what_is_not_wanted_does_not_fill_a_window() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=2, selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(*[1] * 50, 4, 4, *[1] * 50, 4)))
     assert positions(client) == [51, 52]
@@ -124,8 +124,8 @@ def test_what_is_not_wanted_does_not_fill_a_window() -> None:
 
 
 def test_a_consumer_that_lags_is_behind_by_what_it_wants() -> None:
-    house = House(slow_quota=3)
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes(slow_quota=3)
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=1, selector="floor = 4", slow="disconnect"))
     sender.say(publish_each(B, 1, *floors(4, 4, *[1] * 50, 4)))
     assert client.cut is None
@@ -135,15 +135,15 @@ def test_a_consumer_that_lags_is_behind_by_what_it_wants() -> None:
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_a_resumed_consumer_goes_on_behind_what_it_has(node: int) -> None:
-    house = House(servers=2)
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes(servers=2)
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=3, selector="floor = 4"))
     sender.say(*(publish_each(B, n, *floors(4 if n % 3 == 0 else 1)) for n in range(1, 31)))
     assert positions(client) == [3, 6, 9]
     client.say(ack(1, 1, 3))
     assert positions(client) == [3, 6, 9, 12]
     seen = (cw.Seen(1, 9, ()),)  # 12 did not arrive
-    again = house.attached(A, node=node, attempt=2, seen=seen)
+    again = homes.attached(A, node=node, attempt=2, seen=seen)
     assert positions(again) == [12]  # with 6 and 9 its window is full
     again.say(ack(2, 1, 6))
     assert positions(again) == [12, 15]
@@ -164,22 +164,22 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def test_a_pack_is_looked_into_once_for_all_who_read_on(looked: list[bytes]) -> None:
     """When another server takes over, or when a connection was full for a while."""
-    house = House(servers=2, delivery_bytes=1000)
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes(servers=2, delivery_bytes=1000)
+    client, sender = homes.attached(A), homes.attached(B)
     for number in range(1, 51):
         client.say(open_consumer(number, number, "topic:t", selector=f"floor = {number}"))
     sender.say(*(publish_each(B, n, *floors(n)) for n in range(1, 51)))
     assert [d[:2] for d in client.deliveries()] == [(n, n) for n in range(1, 51)]
     assert len(looked) <= 100  # by each, that would be 2500
     looked.clear()
-    again = house.attached(A, node=2, attempt=2, seen=())
+    again = homes.attached(A, node=2, attempt=2, seen=())
     assert [d[:2] for d in again.deliveries()] == [(n, n) for n in range(1, 51)]
     assert len(looked) <= 100
     looked.clear()
     again.reads = False
     sender.say(*(publish_each(B, n, *floors(n - 50)) for n in range(51, 101)))
     again.reads = True
-    house.settle()
+    homes.settle()
     assert [d[:2] for d in again.deliveries()][50:] == [(n, n + 50) for n in range(1, 51)]
     assert len(looked) <= 100
 
@@ -188,20 +188,20 @@ def test_a_long_backlog_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -
     turn = 10 * topic_delivery.LOOK_BYTES
     monkeypatch.setattr(dispatcher, "TURN_BYTES", turn)
     monkeypatch.setattr(topic_delivery, "TURN_BYTES", turn)
-    house = House()
-    first = house.attached(A, client_id="c")
+    homes = Homes()
+    first = homes.attached(A, client_id="c")
     first.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor = 4"))
     first.say(cw.Control(2, cw.CloseSession()))
-    sender = house.attached(B)
+    sender = homes.attached(B)
     sender.say(*(publish_each(B, n, *floors(n % 50)) for n in range(1, 301)))
-    late = house.attached(C, client_id="c")
+    late = homes.attached(C, client_id="c")
     late.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor = 4"))
     assert positions(late) == [4, 54, 104, 154, 204, 254]
 
 
 def test_members_of_a_group_select_messages_and_are_told_of_everybody() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(cw.Control(1, cw.CreateGroup("topic:g")))
     client.say(open_consumer(2, 1, "topic:g", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 4), destination="topic:g"))
@@ -213,8 +213,8 @@ def test_members_of_a_group_select_messages_and_are_told_of_everybody() -> None:
 
 
 def test_a_durable_member_with_another_selector_loses_what_waited() -> None:
-    house = House()
-    client, sender = house.attached(A, client_id="c"), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A, client_id="c"), homes.attached(B)
     client.say(cw.Control(1, cw.CreateGroup("topic:g")))
     client.say(open_consumer(2, 1, "topic:g", durable="m", selector="floor = 4"))
     client.say(cw.Control(3, cw.CloseConsumer(1)))
@@ -222,7 +222,7 @@ def test_a_durable_member_with_another_selector_loses_what_waited() -> None:
     client.say(open_consumer(4, 2, "topic:g", durable="m", selector="floor = 5"))
     sender.say(publish_each(B, 3, *floors(4, 5), destination="topic:g"))
     assert positions(client, 2) == [4]
-    assert len(house.servers[1].broker.groups["topic:g"].members) == 1
+    assert len(homes.servers[1].broker.groups["topic:g"].members) == 1
     client.say(cw.Control(5, cw.CloseConsumer(2)))
     client.say(cw.Control(6, cw.Join(3, "topic:g", 10, "m", durable=True)))
     sender.say(publish_each(B, 5, *floors(4, 5), destination="topic:g"))
@@ -233,74 +233,74 @@ def test_a_durable_member_with_another_selector_loses_what_waited() -> None:
 
 
 def test_what_nobody_wants_is_let_go_after_a_while() -> None:
-    house = patient_house(servers=2)
-    client, sender = house.attached(A), house.attached(B, node=2)
+    homes = patient_homes(servers=2)
+    client, sender = homes.attached(A), homes.attached(B, node=2)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 2, 3)))
-    assert floor_of(house) == 0
-    house.wait(SOON_MS)
-    assert [floor_of(house, node=node) for node in (1, 2)] == [3, 3]
-    assert house.servers[2].broker.live() == ()
+    assert floor_of(homes) == 0
+    homes.wait(SOON_MS)
+    assert [floor_of(homes, node=node) for node in (1, 2)] == [3, 3]
+    assert homes.servers[2].broker.live() == ()
     assert client.told(cw.Acked) == []  # it has acknowledged nothing
-    rows = len(house.commands(commands.Acks))
-    house.wait(3 * SOON_MS)
-    assert len(house.commands(commands.Acks)) == rows  # nothing is said again
+    rows = len(homes.commands(commands.Acks))
+    homes.wait(3 * SOON_MS)
+    assert len(homes.commands(commands.Acks)) == rows  # nothing is said again
 
 
 def test_many_that_nobody_wants_are_let_go_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipped_floors, "PASS_POSITIONS", 100)
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
-    house.wait(2000)
+    homes.wait(2000)
     sender.say(publish_each(B, 1, *floors(*[1] * 99)))
-    house.wait(2000)
-    assert floor_of(house) == 0
+    homes.wait(2000)
+    assert floor_of(homes) == 0
     sender.say(publish_each(B, 100, *floors(1)))
-    house.wait(2000)
-    assert floor_of(house) == 100
+    homes.wait(2000)
+    assert floor_of(homes) == 100
 
 
 def test_what_is_not_acknowledged_is_kept() -> None:
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 1, 4, 1, 4, 1)))
-    house.wait(SOON_MS)
-    assert floor_of(house) == 2
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 2
     client.say(ack(1, 1, 5, first=5))
-    house.wait(SOON_MS)
-    assert floor_of(house) == 2
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 2
     client.say(ack(2, 1, 3))
-    house.wait(SOON_MS)
-    assert floor_of(house) == 6
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 6
 
 
 def test_what_has_not_been_sent_is_kept() -> None:
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=1, selector="floor = 4"))
     sender.say(*(publish_each(B, n, *floors(1, 4)) for n in (1, 3, 5)))
     client.say(ack(1, 1, 2))
     client.reads = False
     client.say(ack(2, 1, 4))
-    house.wait(SOON_MS)
+    homes.wait(SOON_MS)
     assert positions(client) == [2, 4, 6]
-    assert floor_of(house) == 5
+    assert floor_of(homes) == 5
 
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_what_a_resumed_client_has_and_has_not_acknowledged_is_kept(node: int) -> None:
-    house = patient_house(servers=2)
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes(servers=2)
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 4, 1, 1)))
-    again = house.attached(A, node=node, attempt=2, seen=(cw.Seen(1, 2, ()),))
-    house.wait(SOON_MS)
-    assert floor_of(house) == 1
+    again = homes.attached(A, node=node, attempt=2, seen=(cw.Seen(1, 2, ()),))
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 1
     again.say(ack(1, 1, 2))
-    house.wait(SOON_MS)
-    assert floor_of(house) == 4
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 4
     assert again.deliveries() == []
 
 
@@ -308,40 +308,40 @@ def test_a_row_of_the_old_home_comes_late_and_does_no_harm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(skipped_floors, "PASS_POSITIONS", 1)
-    house = patient_house(servers=2)
-    client, sender = house.attached(A), house.attached(B, node=2)
+    homes = patient_homes(servers=2)
+    client, sender = homes.attached(A), homes.attached(B, node=2)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 4)))
-    house.paused = True
-    house.wait(1000)  # the old home has said what it has to say, and nobody has heard it
-    again = house.connect(2)
+    homes.paused = True
+    homes.wait(1000)  # the old home has said what it has to say, and nobody has heard it
+    again = homes.connect(2)
     again.attach(A, attempt=2, seen=())
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert positions(again) == [2]
-    assert floor_of(house, node=2) == 1
+    assert floor_of(homes, node=2) == 1
     again.say(ack(1, 1, 2))
-    assert floor_of(house, node=2) == 2
+    assert floor_of(homes, node=2) == 2
 
 
-def reader_of(house: House, session: int) -> TopicCursor:
-    (reader,) = house.servers[1].home.dispatcher._sessions[session].values()
+def reader_of(homes: Homes, session: int) -> TopicCursor:
+    (reader,) = homes.servers[1].home.dispatcher._sessions[session].values()
     assert isinstance(reader, TopicCursor)
     return reader
 
 
 def test_a_member_that_takes_over_a_state_says_itself_what_it_has() -> None:
-    house = patient_house()
-    client, provider = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, provider = homes.attached(A), homes.attached(B)
     provider.say(cw.Control(1, cw.CreateGroup("topic:g")))
     provider.say(cw.Control(2, cw.Join(1, "topic:g", 10, "one", provides=True)))
     provider.say(publish_each(B, 1, *floors(1, 1), destination="topic:g"))
     client.say(cw.Control(1, cw.Join(1, "topic:g", 10, "two", durable=True)))
     provider.say(publish(B, 3, destination="topic:other"))
-    reader = reader_of(house, A)
+    reader = reader_of(homes, A)
     assert reader.waits
     assert reader.done_to(3) == 0
-    member = house.servers[1].broker.groups["topic:g"].members["two"]
+    member = homes.servers[1].broker.groups["topic:g"].members["two"]
     client.say(cw.Control(2, cw.StateDone(1, member.request)))
     assert not reader.waits
     assert reader.subscription.base == 2
@@ -351,12 +351,12 @@ def test_a_member_that_takes_over_a_state_says_itself_what_it_has() -> None:
 
 
 def test_nothing_is_said_of_who_is_not_counted_yet() -> None:
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
     sender.say(publish_each(B, 1, *floors(1, 4, 1)))
     client.say(ack(1, 1, 2))
-    reader = reader_of(house, A)
+    reader = reader_of(homes, A)
     assert reader.done_to(3) == 3
     reader.uncounted = (2, 2)
     assert reader.done_to(3) == 0
@@ -367,13 +367,13 @@ def test_nothing_is_said_of_who_is_not_counted_yet() -> None:
 
 def test_an_expired_message_is_not_sent() -> None:
     """[37]"""
-    house = patient_house()
-    first, sender = house.attached(A, client_id="c"), house.attached(B)
+    homes = patient_homes()
+    first, sender = homes.attached(A, client_id="c"), homes.attached(B)
     first.say(open_consumer(1, 1, "topic:t", durable="d"))
     first.say(cw.Control(2, cw.CloseSession()))
     sender.say(publish_each(B, 1, Extra(time_to_live=5000), Extra(), Extra(time_to_live=20_000)))
-    house.wait(6000)
-    second = house.attached(C, client_id="c")
+    homes.wait(6000)
+    second = homes.attached(C, client_id="c")
     second.say(open_consumer(1, 1, "topic:t", durable="d"))
     assert positions(second) == [2, 3]
     assert [d.age for d in second.told(cw.Deliver)] == [6000]
@@ -381,42 +381,42 @@ def test_an_expired_message_is_not_sent() -> None:
 
 def test_nothing_expires_early() -> None:
     """[37] The time that servers count by themselves is as slow as the leader's may be."""
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t"))
     sender.say(publish_each(B, 1, Extra(time_to_live=5000)))
     (delivered,) = client.told(cw.Deliver)
     assert delivered.age == 0
-    home = house.servers[1].home
-    stamp = house.servers[1].broker.stamp
-    home.flush(house.now_ms + 1000)
+    home = homes.servers[1].home
+    stamp = homes.servers[1].broker.stamp
+    home.flush(homes.now_ms + 1000)
     assert home._time() == stamp + 980
 
 
 def test_an_expired_message_is_let_go() -> None:
-    house = patient_house()
-    client, sender = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=1))
     sender.say(publish(B, 1), publish_each(B, 2, Extra(time_to_live=1000)))
-    house.wait(3000)
+    homes.wait(3000)
     client.say(ack(1, 1, 1))
     assert positions(client) == [1]
-    house.wait(SOON_MS)
-    assert floor_of(house) == 2
-    assert house.servers[1].broker.live() == ()
+    homes.wait(SOON_MS)
+    assert floor_of(homes) == 2
+    assert homes.servers[1].broker.live() == ()
     sender.say(publish(B, 3))
     assert positions(client) == [1, 3]
 
 
 def test_members_of_a_group_get_the_same_however_slow_they_are() -> None:
-    house = patient_house()
-    fast, slow = house.attached(A), house.attached(B)
+    homes = patient_homes()
+    fast, slow = homes.attached(A), homes.attached(B)
     fast.say(cw.Control(1, cw.CreateGroup("topic:g")))
     fast.say(cw.Control(2, cw.Join(1, "topic:g", 10, "fast")))
     slow.say(cw.Control(1, cw.Join(1, "topic:g", 1, "slow")))
     fast.say(publish(A, 1, destination="topic:g"))
     fast.say(publish_each(A, 2, Extra(time_to_live=1000), destination="topic:g"))
-    house.wait(5000)
+    homes.wait(5000)
     slow.say(cw.Ack(1, (cw.AckRow(1, 0, 1, 2),)))
     assert positions(fast) == positions(slow) == [1, 2]
     assert [d.age for d in slow.told(cw.Deliver)] == [0, 0]
@@ -457,8 +457,8 @@ class Chooser:
 
 class Choosers:
     def __init__(self, window: int, pattern: str) -> None:
-        self.house = patient_house(servers=2, delivery_bytes=300)
-        self.sender, self.client = self.house.attached(B), self.house.attached(A)
+        self.homes = patient_homes(servers=2, delivery_bytes=300)
+        self.sender, self.client = self.homes.attached(B), self.homes.attached(A)
         self.published, self.attempt, self.acks = 0, 1, 0
         self.all = {number: Chooser(number, window) for number in SELECTORS}
         for number, text in SELECTORS.items():
@@ -472,7 +472,7 @@ class Choosers:
         self.client.heard.clear()
         for one in self.all.values():
             for node in (1, 2):
-                floor = floor_of(self.house, consumer=one.number, node=node)
+                floor = floor_of(self.homes, consumer=one.number, node=node)
                 assert floor < min([*one.unacked, 1 << 62])
 
     def publish(self, wanted: list[int]) -> None:
@@ -503,14 +503,14 @@ class Choosers:
         most, node = argument
         self.attempt += 1
         seen = tuple(one.lose(most) for one in self.all.values())
-        self.client = self.house.attached(A, node=node, attempt=self.attempt, seen=seen)
+        self.client = self.homes.attached(A, node=node, attempt=self.attempt, seen=seen)
 
     def read(self, reads: bool) -> None:
         self.client.reads = reads
-        self.house.settle()
+        self.homes.settle()
 
     def wait(self, ms: int) -> None:
-        self.house.wait(ms, step=500)
+        self.homes.wait(ms, step=500)
 
     def finish(self) -> None:
         self.read(True)
@@ -520,7 +520,7 @@ class Choosers:
                 if one.got:
                     self.acknowledge(one, 0, one.got[-1])
             self.take()
-        self.house.wait(SOON_MS, step=1000)
+        self.homes.wait(SOON_MS, step=1000)
 
 
 numbers = st.sampled_from(list(SELECTORS))
@@ -548,4 +548,4 @@ def test_who_selects_gets_it_once_in_order_and_keeps_what_is_not_acknowledged(
     choosers.finish()
     for one in choosers.all.values():
         assert one.got == one.wanted
-        assert floor_of(choosers.house, consumer=one.number) == choosers.published
+        assert floor_of(choosers.homes, consumer=one.number) == choosers.published

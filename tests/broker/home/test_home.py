@@ -10,7 +10,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PLAIN, Extra
 from antiphon.formats.entry import Kind
 from antiphon.model.redelivery import Redelivery
-from tests.broker.support.house import TOKEN, House, open_consumer, publish, publish_each
+from tests.broker.support.homes import TOKEN, Homes, open_consumer, publish, publish_each
 
 A, B = 0xA, 0xB
 
@@ -19,63 +19,63 @@ A, B = 0xA, 0xB
 
 
 def test_a_session_is_opened_and_the_secret_is_not_in_the_log() -> None:
-    house = House()
-    client = house.connect()
+    homes = Homes()
+    client = homes.connect()
     heartbeat_ms = HomeSettings().heartbeat_ms
     attached = cw.Attached(A, 1, ((0, 0),), (), heartbeat_ms, cw.PACK_MAX, redelivery=Redelivery())
     assert client.attach(A) == [attached]
-    assert all(TOKEN not in entry.payload for entry in house.log)
+    assert all(TOKEN not in entry.payload for entry in homes.log)
 
 
 def test_who_comes_elsewhere_is_let_go_here() -> None:
-    house = House(servers=2)
-    first = house.attached(A, node=1)
-    second = house.connect(node=2)
+    homes = Homes(servers=2)
+    first = homes.attached(A, node=1)
+    second = homes.connect(node=2)
     (attached,) = second.attach(A, attempt=2)
     assert isinstance(attached, cw.Attached)
     assert attached.attachment == 2
     assert first.cut == "its session goes on at another connection"
-    assert house.commands(commands.Detach) == []  # nothing was lost
-    house.wait(30_000)
-    assert house.servers[2].home.counts()["sessions"] == 0  # nobody pinged
+    assert homes.commands(commands.Detach) == []  # nothing was lost
+    homes.wait(30_000)
+    assert homes.servers[2].home.counts()["sessions"] == 0  # nobody pinged
 
 
 def test_an_older_attempt_does_not_win_the_session_back() -> None:
-    house = House(servers=2)
-    slow = house.connect(node=1)
-    house.lose_proposal = lambda payload: True
+    homes = Homes(servers=2)
+    slow = homes.connect(node=1)
+    homes.lose_proposal = lambda payload: True
     slow.attach(A)
-    house.lose_proposal = lambda payload: False
-    quick = house.attached(A, node=2, attempt=2, resume=False)
-    house.new_leader(2)  # now the first proposal is made again
+    homes.lose_proposal = lambda payload: False
+    quick = homes.attached(A, node=2, attempt=2, resume=False)
+    homes.new_leader(2)  # now the first proposal is made again
     assert slow.heard == []
     assert quick.cut is None
-    assert house.servers[1].broker.sessions[A].node == 2
+    assert homes.servers[1].broker.sessions[A].node == 2
 
 
 @pytest.mark.parametrize("why", ["new leader", "no answer"])
 def test_who_waits_does_not_take_its_client_id_from_who_came_later(why: str) -> None:
     """It may be a program that died in silence, and came again elsewhere."""
-    house = House(servers=3)
-    house.new_leader(3)
-    house.lose_proposal = lambda payload: True
-    dead = house.connect(node=1)
+    homes = Homes(servers=3)
+    homes.new_leader(3)
+    homes.lose_proposal = lambda payload: True
+    dead = homes.connect(node=1)
     dead.attach(A, client_id="c")
-    house.lose_proposal = lambda payload: False
-    house.attached(B, node=2, client_id="c").lose()
+    homes.lose_proposal = lambda payload: False
+    homes.attached(B, node=2, client_id="c").lose()
     if why == "new leader":
-        house.new_leader(2)
+        homes.new_leader(2)
     else:
-        house.wait(2000)
+        homes.wait(2000)
     assert dead.cut == "another connection has taken its client id since it asked"
-    assert house.servers[1].broker.sessions.client_ids == {"c": B}
-    alive = house.connect(node=1)
+    assert homes.servers[1].broker.sessions.client_ids == {"c": B}
+    alive = homes.connect(node=1)
     assert isinstance(alive.attach(A, client_id="c", attempt=2, resume=False)[0], cw.Attached)
 
 
 def test_a_session_that_cannot_be_resumed_is_over() -> None:
-    house = House()
-    client = house.connect()
+    homes = Homes()
+    client = homes.connect()
     (ended,) = client.attach(A, attempt=2)
     assert isinstance(ended, cw.Ended)
     assert ended.code == "ConnectionLostError"
@@ -84,19 +84,19 @@ def test_a_session_that_cannot_be_resumed_is_over() -> None:
 
 @pytest.mark.parametrize("given", [{"user": "anna"}, {"password": "secret"}])
 def test_who_has_a_user_is_refused_since_nobody_checks_it(given: dict[str, str]) -> None:
-    house = House()
-    client = house.connect()
+    homes = Homes()
+    client = homes.connect()
     (ended,) = client.attach(A, **given)
     assert isinstance(ended, cw.Ended)
     assert (ended.code, client.cut) == ("SecurityError", "")
-    assert not house.log
-    assert isinstance(house.connect().attach(A)[0], cw.Attached)
+    assert not homes.log
+    assert isinstance(homes.connect().attach(A)[0], cw.Attached)
 
 
 def test_another_token_opens_nothing() -> None:
-    house = House()
-    owner = house.attached(A)
-    thief = house.connect()
+    homes = Homes()
+    owner = homes.attached(A)
+    thief = homes.connect()
     (ended,) = thief.attach(A, attempt=2, token=bytes(16))
     assert isinstance(ended, cw.Ended)
     assert ended.code == "SecurityError"
@@ -104,205 +104,205 @@ def test_another_token_opens_nothing() -> None:
 
 
 def test_a_lost_connection_is_told_to_the_log_until_it_is_known() -> None:
-    house = House()
-    client = house.attached(A)
-    house.leader = None
+    homes = Homes()
+    client = homes.attached(A)
+    homes.leader = None
     client.lose()
-    assert house.commands(commands.Detach) == []
-    house.new_leader(1)
-    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
-    assert house.servers[1].broker.sessions[A].detached
-    house.wait(1000)
-    assert len(house.commands(commands.Detach)) == 1
-    assert house.servers[1].home.counts()["commands"] == 0
+    assert homes.commands(commands.Detach) == []
+    homes.new_leader(1)
+    assert homes.commands(commands.Detach) == [commands.Detach(A, 1)]
+    assert homes.servers[1].broker.sessions[A].detached
+    homes.wait(1000)
+    assert len(homes.commands(commands.Detach)) == 1
+    assert homes.servers[1].home.counts()["commands"] == 0
 
 
 def test_who_leaves_while_being_attached_is_detached() -> None:
-    house = House()
-    house.paused = True
-    client = house.connect()
+    homes = Homes()
+    homes.paused = True
+    client = homes.connect()
     client.attach(A)
     client.lose()
-    house.paused = False
-    house.settle()
-    assert house.servers[1].broker.sessions[A].detached
+    homes.paused = False
+    homes.settle()
+    assert homes.servers[1].broker.sessions[A].detached
     assert client.heard == []
 
 
 def test_a_home_with_clients_renews_and_one_without_does_not() -> None:
-    house = House(heartbeat_ms=60_000)
-    house.wait(3000)
-    assert house.commands(commands.Renew) == []
-    client = house.attached(A)
-    house.wait(20_000)  # longer than the lease
+    homes = Homes(heartbeat_ms=60_000)
+    homes.wait(3000)
+    assert homes.commands(commands.Renew) == []
+    client = homes.attached(A)
+    homes.wait(20_000)  # longer than the lease
     assert client.cut is None
-    assert 15 <= len(house.commands(commands.Renew)) <= 21
+    assert 15 <= len(homes.commands(commands.Renew)) <= 21
     client.say(cw.Control(1, cw.CloseSession()))
-    seen = len(house.commands(commands.Renew))
-    house.wait(5000)
-    assert len(house.commands(commands.Renew)) <= seen + 1
+    seen = len(homes.commands(commands.Renew))
+    homes.wait(5000)
+    assert len(homes.commands(commands.Renew)) <= seen + 1
 
 
 def test_a_silent_client_is_cut_off_and_its_lease_begins() -> None:
-    house = House(heartbeat_ms=1000)
-    silent, talker = house.attached(A), house.attached(B)
+    homes = Homes(heartbeat_ms=1000)
+    silent, talker = homes.attached(A), homes.attached(B)
     for _ in range(8):
-        house.wait(500)
+        homes.wait(500)
         assert talker.say(cw.Ping()) == [cw.Pong()]
     assert silent.cut == "it has said nothing for 3 s"
-    assert house.servers[1].broker.sessions[A].detached
+    assert homes.servers[1].broker.sessions[A].detached
     assert talker.cut is None
 
 
 def test_a_server_that_stood_still_blames_nobody() -> None:
-    house = House(heartbeat_ms=500)
-    client = house.attached(A)
-    house.wait(2500, step=2500)
+    homes = Homes(heartbeat_ms=500)
+    client = homes.attached(A)
+    homes.wait(2500, step=2500)
     assert client.cut is None
-    house.wait(3000)
+    homes.wait(3000)
     assert client.cut == "it has said nothing for 1.5 s"
 
 
 def test_a_server_that_the_others_do_not_hear_sends_its_clients_away() -> None:
-    house = House(heartbeat_ms=1000)
-    client = house.attached(A)
-    house.lose_proposal = lambda payload: True
+    homes = Homes(heartbeat_ms=1000)
+    client = homes.attached(A)
+    homes.lose_proposal = lambda payload: True
     for _ in range(10):
-        house.wait(500)
+        homes.wait(500)
         client.say(cw.Ping())
     assert client.cut == "this server has lost touch with the others"
 
 
 def test_who_hears_no_leader_attaches_nobody_for_long() -> None:
-    house = House(2, heartbeat_ms=500)
-    house.new_leader(None)
-    early = house.connect()
+    homes = Homes(2, heartbeat_ms=500)
+    homes.new_leader(None)
+    early = homes.connect()
     early.attach(A)
-    house.wait(1000)
+    homes.wait(1000)
     early.say(cw.Ping())
-    house.wait(750)
+    homes.wait(750)
     assert early.cut is None  # an election may take so long
-    house.wait(750)
+    homes.wait(750)
     assert early.cut == "this server hears no leader"
-    late = house.connect()
+    late = homes.connect()
     late.attach(B)
     assert late.cut == "this server hears no leader"
-    house.new_leader(2)
-    again = house.connect()
+    homes.new_leader(2)
+    again = homes.connect()
     assert isinstance(again.attach(B)[0], cw.Attached)
 
 
 def test_who_hears_its_leader_again_attaches_who_waits() -> None:
-    house = House(2, heartbeat_ms=500)
-    house.new_leader(None)
-    client = house.connect()
+    homes = Homes(2, heartbeat_ms=500)
+    homes.new_leader(None)
+    client = homes.connect()
     client.attach(A)
-    house.wait(1250)
-    house.new_leader(2)
-    house.wait(250)
+    homes.wait(1250)
+    homes.new_leader(2)
+    homes.wait(250)
     assert client.told(cw.Attached)
 
 
 def test_a_client_that_was_taken_for_lost_meanwhile_comes_again() -> None:
-    house = House(heartbeat_ms=10_000)
-    client = house.attached(A)
-    house.lose_proposal = lambda payload: True
-    house.wait(5000)
-    house.lose_proposal = lambda payload: False
-    house.wait(6000)
+    homes = Homes(heartbeat_ms=10_000)
+    client = homes.attached(A)
+    homes.lose_proposal = lambda payload: True
+    homes.wait(5000)
+    homes.lose_proposal = lambda payload: False
+    homes.wait(6000)
     assert client.cut == "the other servers took it for lost"
 
 
 def test_a_session_that_ends_is_told_and_forgotten() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t"))
     answers = client.say(cw.Control(2, cw.CloseSession()))
     assert answers == [cw.Result(2), cw.Ended("", "")]
     assert client.cut == ""
-    counts = house.servers[1].home.counts()
+    counts = homes.servers[1].home.counts()
     assert {name: counts[name] for name in ("links", "sessions", "commands", "waiting_bytes")} == {
         "links": 0,
         "sessions": 0,
         "commands": 0,
         "waiting_bytes": 0,
     }
-    assert house.servers[1].home.dispatcher.counts()["consumers"] == 0
+    assert homes.servers[1].home.dispatcher.counts()["consumers"] == 0
 
 
 def test_after_a_jump_of_the_state_everybody_comes_again() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t"))
-    house.servers[1].home.restored()
-    house.carry_out(house.servers[1])
+    homes.servers[1].home.restored()
+    homes.carry_out(homes.servers[1])
     assert client.cut is not None
-    again = house.attached(A, attempt=2)
+    again = homes.attached(A, attempt=2)
     again.say(publish(A, 1))
     assert again.deliveries() == [(1, 1, 1, 1)]
 
 
 def test_who_left_before_the_state_jumped_past_its_attachment_is_not_held_to_be_there() -> None:
     """Nobody told its server that it was attached: nobody would ever say that it is gone."""
-    house = House(2)
-    behind = house.servers[2]
+    homes = Homes(2)
+    behind = homes.servers[2]
     behind.lags = True
-    client = house.connect(2)
+    client = homes.connect(2)
     client.attach(A, client_id="a")
     client.lose()
-    assert house.commands(commands.Detach) == []
-    behind.broker.restore(house.servers[1].broker.snapshot())
-    behind.applied = len(house.log)
+    assert homes.commands(commands.Detach) == []
+    behind.broker.restore(homes.servers[1].broker.snapshot())
+    behind.applied = len(homes.log)
     behind.lags = False
     behind.home.restored()
-    house.settle()
-    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
-    house.attached(B, client_id="a")
+    homes.settle()
+    assert homes.commands(commands.Detach) == [commands.Detach(A, 1)]
+    homes.attached(B, client_id="a")
 
 
 def test_who_leaves_after_the_state_jumped_past_its_attachment_is_not_held_to_be_there() -> None:
-    house = House(2)
-    behind = house.servers[2]
+    homes = Homes(2)
+    behind = homes.servers[2]
     behind.lags = True
-    client = house.connect(2)
+    client = homes.connect(2)
     client.attach(A, client_id="a")
-    behind.broker.restore(house.servers[1].broker.snapshot())
-    behind.applied = len(house.log)
+    behind.broker.restore(homes.servers[1].broker.snapshot())
+    behind.applied = len(homes.log)
     behind.lags = False
     behind.home.restored()
     client.lose()
-    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
+    assert homes.commands(commands.Detach) == [commands.Detach(A, 1)]
 
 
 # -- Publishing ------------------------------------------------------------------------------------
 
 
 def test_a_pack_is_answered_when_it_is_applied() -> None:
-    house = House()
-    client = house.attached(A)
-    house.paused = True
+    homes = Homes()
+    client = homes.attached(A)
+    homes.paused = True
     assert client.say(publish(A, 1, 3)) == []
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert client.heard[-1] == cw.Published(0, 3)
 
 
 def test_a_non_persistent_pack_is_answered_at_once() -> None:
-    house = House()
-    client = house.attached(A)
-    house.paused = True
+    homes = Homes()
+    client = homes.attached(A)
+    homes.paused = True
     assert client.say(publish(A, 1, persistent=False)) == [cw.Published(0, 1)]
     # But not before a persistent one that waits: the answer would count for both.
     assert client.say(publish(A, 2), publish(A, 3, persistent=False)) == []
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert client.heard[-1] == cw.Published(0, 3)
     assert len(client.told(cw.Published)) == 2
 
 
 def test_producers_are_answered_each_for_itself() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(cw.Control(1, cw.OpenProducer(1, "pump")))
     answers = client.say(publish(A, 1, 2), publish(A, 1, 5, producer=1))
     assert answers == [cw.Published(0, 2), cw.Published(1, 5)]
@@ -311,49 +311,49 @@ def test_producers_are_answered_each_for_itself() -> None:
 
 
 def test_what_was_lost_on_its_way_is_proposed_again() -> None:
-    house = House(servers=2)
-    client = house.attached(A, node=2)
-    house.lose_proposal = lambda payload: not commands.is_command(payload)
+    homes = Homes(servers=2)
+    client = homes.attached(A, node=2)
+    homes.lose_proposal = lambda payload: not commands.is_command(payload)
     client.say(publish(A, 1), publish(A, 2))
-    house.lose_proposal = lambda payload: False
-    house.wait(2000)
+    homes.lose_proposal = lambda payload: False
+    homes.wait(2000)
     assert client.heard[-1] == cw.Published(0, 2)
-    assert house.packs() == [publish(A, 1).pack, publish(A, 2).pack]
+    assert homes.packs() == [publish(A, 1).pack, publish(A, 2).pack]
 
 
 def test_a_new_leader_is_given_everything_that_waits_in_order() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(cw.Control(1, cw.OpenProducer(1, "pump")))
-    house.lose_proposal = lambda payload: True
+    homes.lose_proposal = lambda payload: True
     packs = [publish(A, 1), publish(A, 1, producer=1), publish(A, 2), publish(A, 2, producer=1)]
     client.say(*packs)
-    house.lose_proposal = lambda payload: False
-    house.new_leader(1)
-    assert house.packs() == [one.pack for one in packs]
+    homes.lose_proposal = lambda payload: False
+    homes.new_leader(1)
+    assert homes.packs() == [one.pack for one in packs]
 
 
 def test_what_a_leader_rejected_is_proposed_again_a_little_later() -> None:
-    house = House()
-    client = house.attached(A)
-    home = house.servers[1].home
+    homes = Homes()
+    client = homes.attached(A)
+    home = homes.servers[1].home
     lost: list[bytes] = []
-    house.lose_proposal = lambda payload: bool(lost.append(payload)) or True
+    homes.lose_proposal = lambda payload: bool(lost.append(payload)) or True
     client.say(publish(A, 1), open_consumer(1, 1, "topic:t"))
-    home.rejected(tuple(lost), house.now_ms)
-    house.lose_proposal = lambda payload: False
+    home.rejected(tuple(lost), homes.now_ms)
+    homes.lose_proposal = lambda payload: False
     assert client.heard[1:] == []
-    house.wait(500)
+    homes.wait(500)
     assert client.heard[1:] == [cw.Result(1, value=1), cw.Published(0, 1)]
 
 
 def test_refused_packs_are_told_before_the_answer_that_covers_them() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     answers = client.say(publish(A, 1), publish(A, 2, destination="topic:*"), publish(A, 3))
     assert [type(answer) for answer in answers] == [cw.NotPublished, cw.Published]
     assert answers[-1] == cw.Published(0, 3)
-    again = house.connect()
+    again = homes.connect()
     (attached,) = again.attach(A, attempt=2)
     assert isinstance(attached, cw.Attached)
     assert attached.published == ((0, 3),)
@@ -361,57 +361,57 @@ def test_refused_packs_are_told_before_the_answer_that_covers_them() -> None:
 
 
 def test_what_is_settled_is_answered_again() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(publish(A, 1, 3))
     assert client.say(publish(A, 1, 3)) == [cw.Published(0, 3)]
-    assert len(house.packs()) == 1
+    assert len(homes.packs()) == 1
 
 
 def test_a_client_that_sends_too_much_is_held_back_until_half_is_left() -> None:
-    house = House(client_window_bytes=10_000)
-    client, other = house.attached(A), house.attached(B)
-    house.paused = True
+    homes = Homes(client_window_bytes=10_000)
+    client, other = homes.attached(A), homes.attached(B)
+    homes.paused = True
     client.say(*(publish(A, number, size=1000) for number in range(1, 8)))
     assert not client.held
     client.say(*(publish(A, number, size=1000) for number in range(8, 12)))
     assert client.held
     assert not other.held
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert not client.held
-    assert house.servers[1].home.counts()["waiting_bytes"] == 0
+    assert homes.servers[1].home.counts()["waiting_bytes"] == 0
 
 
 def test_a_client_that_is_held_back_hears_that_the_server_lives() -> None:
     """Its pings wait with the rest; it must not leave, and send all of it again elsewhere."""
-    house = House(client_window_bytes=10_000, heartbeat_ms=1000)
-    client, other = house.attached(A), house.attached(B)
-    house.paused = True
+    homes = Homes(client_window_bytes=10_000, heartbeat_ms=1000)
+    client, other = homes.attached(A), homes.attached(B)
+    homes.paused = True
     client.say(publish(A, 1, size=11_000))
     assert client.held
-    house.wait(2000)
+    homes.wait(2000)
     assert len(client.told(cw.Pong)) == 2
     assert other.told(cw.Pong) == []
 
 
 def test_clients_together_are_held_back_too() -> None:
-    house = House(window_bytes=10_000)
-    one, two = house.attached(A), house.attached(B)
-    house.paused = True
+    homes = Homes(window_bytes=10_000)
+    one, two = homes.attached(A), homes.attached(B)
+    homes.paused = True
     one.say(publish(A, 1, size=6000))
     two.say(publish(B, 1, size=6000))
     assert (one.held, two.held) == (False, True)
     two.lose()  # who leaves waits for nothing
-    assert house.servers[1].home.counts()["waiting_bytes"] < 7000
+    assert homes.servers[1].home.counts()["waiting_bytes"] < 7000
 
 
 # -- Asking ----------------------------------------------------------------------------------------
 
 
 def test_a_request_is_answered_once_and_again_if_it_comes_again() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     assert client.say(open_consumer(1, 7, "topic:t")) == [cw.Result(1)]
     assert client.say(open_consumer(1, 7, "topic:t")) == [cw.Result(1)]
     (wrong,) = client.say(open_consumer(2, 7, "topic:t"))
@@ -420,9 +420,9 @@ def test_a_request_is_answered_once_and_again_if_it_comes_again() -> None:
 
 
 def test_one_request_at_a_time() -> None:
-    house = House()
-    client = house.attached(A)
-    house.paused = True
+    homes = Homes()
+    client = homes.attached(A)
+    homes.paused = True
     client.say(open_consumer(1, 1, "topic:t"), open_consumer(1, 1, "topic:t"))
     assert client.cut is None
     client.say(open_consumer(2, 2, "topic:t"))
@@ -430,14 +430,14 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_a_request_that_comes_again_does_not_stand_in_the_way_of_the_next() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t"))
-    house.paused = True
+    homes.paused = True
     assert client.say(open_consumer(1, 1, "topic:t")) == [cw.Result(1)]
     assert client.say(open_consumer(2, 2, "topic:t")) == []
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert client.heard[-1] == cw.Result(2)
 
 
@@ -445,42 +445,42 @@ def test_a_request_that_comes_again_does_not_stand_in_the_way_of_the_next() -> N
 
 
 def test_acknowledgements_of_all_clients_go_as_one_command() -> None:
-    house = House()
-    one, two = house.attached(A), house.attached(B)
+    homes = Homes()
+    one, two = homes.attached(A), homes.attached(B)
     for client, session in ((one, A), (two, B)):
         client.say(open_consumer(1, 1, f"topic:{session}"))
         client.say(publish(session, 1, 4, f"topic:{session}"))
-    house.paused = True
+    homes.paused = True
     one.say(cw.Ack(1, (cw.AckRow(1, 0, 1),)))  # is on its way alone
     one.say(cw.Ack(2, (cw.AckRow(1, 0, 2),)))
     one.say(cw.Ack(3, (cw.AckRow(1, 0, 3),)))
     two.say(cw.Ack(1, (cw.AckRow(1, 0, 6),)))
     assert one.told(cw.Acked) == []
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert one.told(cw.Acked) == [cw.Acked(1), cw.Acked(3)]
     assert two.told(cw.Acked) == [cw.Acked(1)]
-    assert [len(acks.rows) for acks in house.commands(commands.Acks)] == [1, 3]
-    broker = house.servers[1].broker
+    assert [len(acks.rows) for acks in homes.commands(commands.Acks)] == [1, 3]
+    broker = homes.servers[1].broker
     assert sorted(s.floor for s in broker.topics.subscriptions.values()) == [3, 6]
 
 
 def test_a_consumer_is_closed_behind_the_acknowledgements_that_came_before() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "queue:q"), publish(A, 1, 4, "queue:q"))
-    house.paused = True
+    homes.paused = True
     client.say(cw.Ack(1, (cw.AckRow(1, 1, 1),)))
     client.say(cw.Ack(2, (cw.AckRow(1, 2, 3),)), cw.Control(2, cw.CloseConsumer(1)))
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert client.heard[-3:] == [cw.Acked(1), cw.Acked(2), cw.Result(2)]
-    assert house.servers[1].broker.queues["queue:q"].count == 1
+    assert homes.servers[1].broker.queues["queue:q"].count == 1
 
 
 def test_a_commit_opens_the_window() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t", prefetch=2))
     client.say(publish(A, 1, 5))
     client.say(cw.Control(2, cw.Commit((cw.AckRow(1, 0, 2),), ())))
@@ -488,8 +488,8 @@ def test_a_commit_opens_the_window() -> None:
 
 
 def test_a_refused_commit_does_not_open_the_window() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t", prefetch=2))
     client.say(publish(A, 1, 5))
     commit = cw.Commit((cw.AckRow(1, 0, 2),), (), staged=("nothing",))
@@ -501,15 +501,15 @@ def test_a_refused_commit_does_not_open_the_window() -> None:
 
 def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -> None:
     """It was made through another connection, and came into the log behind the new one."""
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "topic:t", prefetch=2))
     client.say(publish(A, 1, 5))
-    again = house.connect()
+    again = homes.connect()
     again.attach(A, attempt=2, sequences=((0, 6),), seen=(cw.Seen(1, 2, ()),))
     commit = cw.Commit((cw.AckRow(1, 0, 2),), ())
-    house.append(Kind.PACK, commands.encode([commands.Request(A, 2, commit)]))
-    house.settle()
+    homes.append(Kind.PACK, commands.encode([commands.Request(A, 2, commit)]))
+    homes.settle()
     assert again.deliveries() == []
     again.say(cw.Control(2, commit))
     assert again.told(cw.Result) == [cw.Result(2, value=1)]
@@ -517,25 +517,25 @@ def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -
 
 
 def test_lost_acknowledgements_are_proposed_again() -> None:
-    house = House(servers=2)
-    client = house.attached(A, node=2)
+    homes = Homes(servers=2)
+    client = homes.attached(A, node=2)
     client.say(open_consumer(1, 1, "topic:t"), publish(A, 1, 4))
-    house.lose_proposal = lambda payload: True
+    homes.lose_proposal = lambda payload: True
     client.say(cw.Ack(1, (cw.AckRow(1, 0, 4),)))
-    house.lose_proposal = lambda payload: False
-    house.wait(2000)
+    homes.lose_proposal = lambda payload: False
+    homes.wait(2000)
     assert client.told(cw.Acked) == [cw.Acked(1)]
 
 
 def test_many_acknowledgements_are_bounded_by_holding_the_client_back() -> None:
-    house = House(client_window_bytes=10_000)
-    client = house.attached(A)
-    house.paused = True
+    homes = Homes(client_window_bytes=10_000)
+    client = homes.attached(A)
+    homes.paused = True
     rows = tuple(cw.AckRow(1, n, n) for n in range(1, 101))
     client.say(*(cw.Ack(number, rows) for number in range(1, 5)))
     assert client.held
-    house.paused = False
-    house.settle()
+    homes.paused = False
+    homes.settle()
     assert not client.held
     assert client.heard[-1] == cw.Acked(4)
 
@@ -555,49 +555,49 @@ def commit(number: int, first: int, last: int, **more: Any) -> cw.Control:
 def test_a_commit_that_was_ordered_before_its_packs_is_proposed_again_behind_them(
     leads: bool,
 ) -> None:
-    house = House(servers=2)
-    client = house.attached(A, node=1 if leads else 2)
-    house.lose_proposal = lambda payload: not commands.is_command(payload)
+    homes = Homes(servers=2)
+    client = homes.attached(A, node=1 if leads else 2)
+    homes.lose_proposal = lambda payload: not commands.is_command(payload)
     client.say(staged(A, 1), staged(A, 2), commit(1, 1, 2))
-    assert len(house.commands(commands.Request)) == 1
+    assert len(homes.commands(commands.Request)) == 1
     assert client.told(cw.Result) == []
     for sequence in (1, 2):  # they were on their way all the time
-        house.append(Kind.PACK, staged(A, sequence).pack)
-        house.settle()
+        homes.append(Kind.PACK, staged(A, sequence).pack)
+        homes.settle()
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
-    assert all(server.broker.position == 2 for server in house.servers.values())
-    house.wait(5000)
-    assert len(house.commands(commands.Request)) == 3  # too early twice
+    assert all(server.broker.position == 2 for server in homes.servers.values())
+    homes.wait(5000)
+    assert len(homes.commands(commands.Request)) == 3  # too early twice
 
 
 def test_a_commit_that_comes_behind_its_packs_is_proposed_once() -> None:
-    house = House()
-    client = house.attached(A)
-    house.paused = True
+    homes = Homes()
+    client = homes.attached(A)
+    homes.paused = True
     client.say(staged(A, 1), commit(1, 1, 1))
-    house.paused = False
+    homes.paused = False
     client.say(cw.Ping())
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
     assert client.told(cw.Published) == [cw.Published(0, 1)]
-    house.wait(5000)
-    assert len(house.commands(commands.Request)) == 1
+    homes.wait(5000)
+    assert len(homes.commands(commands.Request)) == 1
 
 
 def test_only_the_request_that_came_too_early_is_proposed_again() -> None:
-    house = House()
-    client, other = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, other = homes.attached(A), homes.attached(B)
     client.say(staged(A, 1), staged(A, 2))
     # Another server's copy of what was answered long ago.
-    house.append(Kind.PACK, commands.encode([commands.Request(A, 1, cw.Discard(((0, 9, 9),)))]))
+    homes.append(Kind.PACK, commands.encode([commands.Request(A, 1, cw.Discard(((0, 9, 9),)))]))
     other.say(publish(B, 1))
     client.say(staged(A, 3), commit(1, 1, 3))
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
-    assert len(house.commands(commands.Request)) == 2
+    assert len(homes.commands(commands.Request)) == 2
 
 
 def test_what_is_committed_is_delivered_and_what_was_staged_is_answered_like_any_message() -> None:
-    house = House()
-    reader, client = house.attached(B), house.attached(A)
+    homes = Homes()
+    reader, client = homes.attached(B), homes.attached(A)
     reader.say(open_consumer(1, 1, "queue:q"))
     reader.say(open_consumer(2, 2, "topic:t"))
     assert client.say(staged(A, 1), staged(A, 2, "topic:t")) == [cw.Published(0, 2)]
@@ -607,21 +607,21 @@ def test_what_is_committed_is_delivered_and_what_was_staged_is_answered_like_any
 
 
 def test_a_client_that_comes_again_in_the_middle_of_a_commit_gets_its_answer() -> None:
-    house = House(servers=2)
-    client = house.attached(A)
+    homes = Homes(servers=2)
+    client = homes.attached(A)
     client.say(staged(A, 1))
-    house.paused = True
+    homes.paused = True
     client.say(commit(1, 1, 1))
     client.lose()
-    house.paused = False
-    again = house.attached(A, node=2, attempt=2, sequences=((0, 2),))
+    homes.paused = False
+    again = homes.attached(A, node=2, attempt=2, sequences=((0, 2),))
     assert again.say(commit(1, 1, 1)) == [cw.Result(1, value=1)]
-    assert house.servers[1].broker.position == 1
+    assert homes.servers[1].broker.position == 1
 
 
 def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(staged(A, 1), staged(A, 2, "topic:b.*"))
     (result,) = client.say(commit(1, 1, 2))
     assert isinstance(result, cw.Result)
@@ -647,8 +647,8 @@ def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
     ],
 )
 def test_nonsense_is_told_and_costs_only_its_sender(request_: cw.Request, reason: str) -> None:
-    house = House()
-    client, other = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, other = homes.attached(A), homes.attached(B)
     client.say(request_)
     refused = client.heard[-1]
     assert isinstance(refused, cw.Refused)
@@ -656,14 +656,14 @@ def test_nonsense_is_told_and_costs_only_its_sender(request_: cw.Request, reason
     assert client.cut == refused.reason
     assert client.say(publish(A, 1)) == []  # nothing is heard from it any more
     assert other.say(publish(B, 1)) == [cw.Published(0, 1)]
-    assert house.servers[1].broker.sessions[A].detached
+    assert homes.servers[1].broker.sessions[A].detached
 
 
 def test_a_home_takes_requests_of_sessions_only() -> None:
-    house = House()
-    client = house.attached(A)
-    house.servers[1].home.received(client.link, cw.AskStatus(), house.now_ms)
-    house.carry_out(house.servers[1])
+    homes = Homes()
+    client = homes.attached(A)
+    homes.servers[1].home.received(client.link, cw.AskStatus(), homes.now_ms)
+    homes.carry_out(homes.servers[1])
     assert client.cut == "AskStatus is not a request of a session"
 
 
@@ -678,16 +678,16 @@ def test_a_home_takes_requests_of_sessions_only() -> None:
     ],
 )
 def test_what_cannot_be_attached_is_refused(attach: cw.Attach) -> None:
-    house = House()
-    client = house.connect()
+    homes = Homes()
+    client = homes.connect()
     (answer,) = client.say(attach)
     assert isinstance(answer, cw.Refused)
-    assert house.log == []
+    assert homes.log == []
 
 
 def test_nothing_is_taken_before_a_session_is_attached() -> None:
-    house = House()
-    client = house.connect()
+    homes = Homes()
+    client = homes.connect()
     assert client.say(publish(A, 1)) == [
         cw.Refused("nothing can be asked before the session is attached")
     ]
@@ -697,12 +697,12 @@ def test_nothing_is_taken_before_a_session_is_attached() -> None:
 
 
 def test_dead_letters_do_not_expire() -> None:
-    house = House()
-    client = house.attached(A)
+    homes = Homes()
+    client = homes.attached(A)
     client.say(open_consumer(1, 1, "queue:q"))
     client.say(publish_each(A, 1, Extra(time_to_live=100), destination="queue:q"))
     client.say(cw.Ack(1, (cw.AckRow(1, 1, 1, kind=cw.DEAD, reason="bad"),)))
-    house.wait(1000)
+    homes.wait(1000)
     client.say(open_consumer(2, 2, "queue:DLQ", browse=True))
     client.say(open_consumer(3, 3, "queue:DLQ"))
     letters = [d for d in client.told(cw.Deliver) if d.consumer > 1]

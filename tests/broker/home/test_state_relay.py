@@ -7,14 +7,14 @@ from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.formats import columns
 from antiphon.formats import protocol as cw
 from tests.broker.machine.groups.test_state_requests import A, B, C, G, control
-from tests.broker.support.house import Client, House, publish
+from tests.broker.support.homes import Client, Homes, publish
 
 # -- Through the servers ------------------------------------------------------------------------
 
 
-def house(**settings: int) -> tuple[House, Client, Client]:
+def homes(**settings: int) -> tuple[Homes, Client, Client]:
     """`a` at server 1 has the state, `b` at server 2 waits for it."""
-    h = House(3, **settings)
+    h = Homes(3, **settings)
     a, b = h.attached(A, 1), h.attached(B, 2)
     enter(a, "a")
     a.say(publish(A, 1, 3, G))
@@ -60,7 +60,7 @@ def chunk(serial: int, seq: int, data: bytes = b"x", last: bool = False) -> cw.S
 
 def test_only_the_two_are_told() -> None:
     """Who hands it out is told among the messages, and who takes it over at once."""
-    h, a, b = house()
+    h, a, b = homes()
     c = h.attached(C, 3)
     enter(c, "c")
     for_b, for_c = asked(a)
@@ -71,7 +71,7 @@ def test_only_the_two_are_told() -> None:
 
 
 def test_nothing_but_the_views_before_them_comes_while_messages_wait_for_the_state() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     enter(h.attached(C, 3), "c")
     a.say(publish(A, 6, 1, G))
@@ -84,7 +84,7 @@ def test_nothing_but_the_views_before_them_comes_while_messages_wait_for_the_sta
 
 
 def test_what_is_in_the_state_does_not_come_but_views_do() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     enter(h.attached(C, 3), "c")
     a.say(publish(A, 6, 1, G))
@@ -97,7 +97,7 @@ def test_what_is_in_the_state_does_not_come_but_views_do() -> None:
 
 
 def test_who_waits_is_told_again_with_a_new_connection() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     b.lose()
     again = h.connect(3)
@@ -111,7 +111,7 @@ def test_who_waits_is_told_again_with_a_new_connection() -> None:
 
 def test_a_request_that_still_stands_is_told_again_as_it_is() -> None:
     """All was sent before the provider left, and nobody else can be asked."""
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     before = expects(b)[-1]
     a.say(cw.Ack(1, (cw.AckRow(7, 0, 0, event=before.serial),)))
@@ -126,7 +126,7 @@ def test_a_request_that_still_stands_is_told_again_as_it_is() -> None:
 
 
 def test_who_finds_nobody_to_ask_waits_and_is_told_as_soon_as_somebody_is() -> None:
-    h = House(3)
+    h = Homes(3)
     a, b = h.attached(A, 1), h.attached(B, 2)
     enter(a, "a")
     a.lose()
@@ -146,9 +146,9 @@ def test_who_finds_nobody_to_ask_waits_and_is_told_as_soon_as_somebody_is() -> N
 NONE = cw.StateComes(7, 0, 0, "")
 
 
-def deserted() -> tuple[House, Client]:
+def deserted() -> tuple[Homes, Client]:
     """b waited for a state while two messages came, and then all who had one were gone."""
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     a.say(cw.Control(2, cw.Leave(7)))
     b.say(cw.Control(2, cw.AskState(7, expects(b)[0].serial)))
@@ -173,7 +173,7 @@ def test_that_there_is_no_state_is_told_again_with_a_new_connection() -> None:
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_who_is_removed_while_it_waits_gets_all_that_was_for_it(connected: bool) -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     if not connected:
         b.lose()
@@ -195,7 +195,7 @@ def test_who_is_removed_while_it_waits_gets_all_that_was_for_it(connected: bool)
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_chunks_go_from_one_to_the_other(node: int) -> None:
-    h = House(2)
+    h = Homes(2)
     a, b = h.attached(A, 1), h.attached(B, node)
     enter(a, "a")
     enter(b, "b")
@@ -210,7 +210,7 @@ def test_chunks_go_from_one_to_the_other(node: int) -> None:
 
 
 def test_the_consumer_is_the_receivers_own() -> None:
-    h, a, _ = house()
+    h, a, _ = homes()
     c = h.attached(C, 3)
     c.say(cw.Control(1, cw.Join(99, G, 100, "c")))
     assert expects(c)[0].consumer == 99
@@ -222,7 +222,7 @@ def test_the_consumer_is_the_receivers_own() -> None:
 
 
 def test_a_provider_keeps_to_the_window() -> None:
-    _, a, b = house()
+    _, a, b = homes()
     serial = asked(a)[0].serial
     a.say(*(chunk(serial, seq) for seq in range(1, cw.STATE_WINDOW + 1)))
     b.say(cw.StateTaken(7, serial, 2))
@@ -236,7 +236,7 @@ def test_a_provider_keeps_to_the_window() -> None:
 
 
 def test_nobody_takes_more_than_was_sent() -> None:
-    _, a, b = house()
+    _, a, b = homes()
     serial = asked(a)[0].serial
     a.say(chunk(serial, 1))
     b.say(cw.StateTaken(7, serial, 1_000_000))
@@ -248,7 +248,7 @@ def test_nobody_takes_more_than_was_sent() -> None:
 
 def test_a_piece_that_comes_twice_is_passed_on_once() -> None:
     """A proxy may have sent it again: that is no reason to end a session."""
-    h, a, b = house()
+    h, a, b = homes()
     serial = asked(a)[0].serial
     a.say(chunk(serial, 1, b"one"), chunk(serial, 1, b"one"), chunk(serial, 2, b"two"))
     a.say(chunk(serial, 1, b"one"), chunk(serial, 3, last=True), chunk(serial, 3, last=True))
@@ -273,7 +273,7 @@ def test_a_piece_that_comes_twice_is_passed_on_once() -> None:
 def test_a_provider_that_sends_nonsense_is_refused(
     sent: list[cw.StateChunk], wrong: cw.StateChunk
 ) -> None:
-    _, a, b = house()
+    _, a, b = homes()
     serial = asked(a)[0].serial
     for piece in sent:
         a.say(msgspec.structs.replace(piece, serial=serial))
@@ -284,13 +284,13 @@ def test_a_provider_that_sends_nonsense_is_refused(
 
 
 def test_there_is_no_piece_before_the_first() -> None:
-    _, a, b = house()
+    _, a, b = homes()
     a.say(chunk(asked(a)[0].serial, 0))
     assert b.told(cw.StateChunk) == []
 
 
 def test_a_state_that_nobody_asked_for_goes_nowhere() -> None:
-    _, a, b = house()
+    _, a, b = homes()
     b.say(chunk(expects(b)[0].serial, 1))  # b is the one that waits
     assert b.told(cw.StateStopped)
     a.say(chunk(999, 1), cw.StateFailed(7, 999, "?"), cw.StateTaken(7, 999, 1))
@@ -302,7 +302,7 @@ def test_a_state_that_nobody_asked_for_goes_nowhere() -> None:
 
 
 def test_a_provider_that_cannot_says_why_and_another_is_asked() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     c = h.attached(C, 3)
     enter(c, "c")
     first = expects(b)[0].serial
@@ -317,7 +317,7 @@ def test_a_provider_that_cannot_says_why_and_another_is_asked() -> None:
 
 
 def test_a_provider_is_told_when_nobody_waits_any_more() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     serial = asked(a)[0].serial
     a.say(chunk(serial, 1))
     b.lose()
@@ -326,7 +326,7 @@ def test_a_provider_is_told_when_nobody_waits_any_more() -> None:
 
 
 def test_a_provider_is_told_when_another_was_asked() -> None:
-    _, a, b = house()
+    _, a, b = homes()
     serial = asked(a)[0].serial
     a.say(chunk(serial, 1))
     b.say(cw.Control(2, cw.AskState(7, serial)))
@@ -336,7 +336,7 @@ def test_a_provider_is_told_when_another_was_asked() -> None:
 
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_a_provider_may_die_at_every_step(chunks: int) -> None:
-    h, a, b = house()
+    h, a, b = homes()
     c = h.attached(C, 3)
     enter(c, "c")
     a.say(chunk(expects(c)[0].serial, 1, last=True))
@@ -358,7 +358,7 @@ def test_a_provider_may_die_at_every_step(chunks: int) -> None:
 
 
 def test_what_is_in_the_state_does_not_fill_the_window_of_its_member() -> None:
-    h = House(2)
+    h = Homes(2)
     a, b = h.attached(A, 1), h.attached(B, 2)
     enter(a, "a")
     enter(b, "b", prefetch=2)
@@ -372,7 +372,7 @@ def test_what_is_in_the_state_does_not_fill_the_window_of_its_member() -> None:
 
 
 def test_a_superseded_request_is_not_told_to_a_provider_that_comes_late() -> None:
-    h = House(2)
+    h = Homes(2)
     a, b = h.attached(A, 1), h.attached(B, 2)
     enter(a, "a", prefetch=1)
     a.say(publish(A, 1, 5, G))  # its window is full: it is told nothing of what comes after
@@ -386,7 +386,7 @@ def test_a_superseded_request_is_not_told_to_a_provider_that_comes_late() -> Non
 
 
 def test_what_was_relayed_to_an_earlier_connection_is_dropped() -> None:
-    h, _, b = house()
+    h, _, b = homes()
     piece = cw.encode(chunk(expects(b)[0].serial, 1))
     home = h.servers[2].home
     home.relayed(B, 2, piece)
@@ -399,7 +399,7 @@ def test_what_was_relayed_to_an_earlier_connection_is_dropped() -> None:
 
 
 def test_what_was_lost_between_servers_is_asked_for_again() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     first = expects(b)[0].serial
     h.lose_relays = True
     a.say(chunk(first, 1, last=True))
@@ -411,7 +411,7 @@ def test_what_was_lost_between_servers_is_asked_for_again() -> None:
 
 
 def test_two_take_the_state_at_once() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     c = h.attached(C, 3)
     enter(c, "c")
     for_b, for_c = (e.serial for e in asked(a))
@@ -429,7 +429,7 @@ def test_two_take_the_state_at_once() -> None:
 
 
 def test_who_is_removed_in_the_moment_of_its_state_is_not_told_that_there_is_none() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     b.say(cw.Control(2, cw.AskState(7, asked(a)[-1].serial)))
     h.paused = True
@@ -442,7 +442,7 @@ def test_who_is_removed_in_the_moment_of_its_state_is_not_told_that_there_is_non
 
 
 def test_who_is_removed_before_it_hears_of_its_state_is_not_told_that_there_is_none() -> None:
-    h, a, b = house()
+    h, a, b = homes()
     a.say(publish(A, 4, 2, G))
     b.say(cw.Control(2, cw.AskState(7, asked(a)[-1].serial)))
     h.paused = True
@@ -460,6 +460,6 @@ def test_who_is_removed_before_it_hears_of_its_state_is_not_told_that_there_is_n
 
 
 def test_pieces_are_numbered_from_one() -> None:
-    _, a, _ = house()
+    _, a, _ = homes()
     a.say(chunk(asked(a)[0].serial, 0))
     assert a.told(cw.Refused) or a.cut

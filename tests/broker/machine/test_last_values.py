@@ -9,14 +9,14 @@ from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Extra, Outgoing
 from antiphon.formats.entry import Kind
-from tests.broker.support.house import House, open_consumer, publish_each
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
+from tests.broker.support.homes import Homes, open_consumer, publish_each
 
 A, B = 0xA, 0xB
 
 
-def rig(*topics: str) -> Rig:
-    one = Rig()
+def bare(*topics: str) -> BareBroker:
+    one = BareBroker()
     one.attach(A, client_id="a")
     one.attach(B, client_id="b")
     for topic in topics:
@@ -29,8 +29,8 @@ def keyed(*keys: str | None) -> list[Extra]:
 
 
 def test_a_new_subscription_begins_with_the_last_message_of_each_key() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(cw.Control(1, cw.CreateTopic("topic:t")))
     sender.say(publish_each(B, 1, *keyed("k", "l", None, "k")), publish_each(B, 5, *keyed("m")))
     sender.say(publish_each(B, 6, *keyed("x"), destination="topic:u"))
@@ -44,7 +44,7 @@ def test_a_new_subscription_begins_with_the_last_message_of_each_key() -> None:
 
 
 def test_what_came_before_it_was_one_is_not_kept() -> None:
-    r = rig()
+    r = bare()
     r.publish_keys(A, "topic:t", "k")
     r.ask(A, cw.CreateTopic("topic:t"))
     r.open(B, 1, "topic:t")
@@ -53,7 +53,7 @@ def test_what_came_before_it_was_one_is_not_kept() -> None:
 
 
 def test_last_values_stay_live_and_others_do_not() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     r.publish_keys(A, "topic:t", "k", "l", None)
     r.publish_keys(A, "topic:t", "k")
     assert r.broker.live() == ((2, 2), (4, 4))
@@ -62,14 +62,14 @@ def test_last_values_stay_live_and_others_do_not() -> None:
 
 
 def test_it_is_no_other_topic_when_it_is_declared_again() -> None:
-    r = rig("topic:t", "topic:t")
+    r = bare("topic:t", "topic:t")
     r.publish_keys(A, "topic:t", "k")
     r.ask(B, cw.CreateTopic("topic:t"))
     assert r.broker.live() == ((1, 1),)
 
 
 def test_a_pattern_begins_with_the_last_values_of_all_that_it_matches() -> None:
-    r = rig("topic:p.a", "topic:p.b", "topic:q")
+    r = bare("topic:p.a", "topic:p.b", "topic:q")
     r.publish_keys(A, "topic:p.b", "k")
     r.publish_keys(A, "topic:q", "k")
     r.publish_keys(A, "topic:p.a", "k", "l")
@@ -81,7 +81,7 @@ def test_a_pattern_begins_with_the_last_values_of_all_that_it_matches() -> None:
 
 
 def test_a_durable_subscription_begins_so_once() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     r.publish_keys(A, "topic:t", "k", "l")
     r.open(B, 1, "topic:t", durable="d")
     assert r.subscription(B, 1).floor == 0
@@ -94,7 +94,7 @@ def test_a_durable_subscription_begins_so_once() -> None:
 
 
 def test_a_shared_subscription_begins_so_too() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     r.publish_keys(A, "topic:t", "k", None, "l")
     r.open(B, 1, "topic:t", shared="s")
     assert r.holds(B, 1) == [(1, 1, 1), (3, 3, 1)]
@@ -105,7 +105,7 @@ def test_a_shared_subscription_begins_so_too() -> None:
 
 
 def test_what_becomes_visible_later_is_the_last_then() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     r.publish_keys(A, "topic:t", "k", flags=pack.STAGED)
     r.publish_keys(A, "topic:t", "l", flags=pack.DELAYED, delay=5000)
     r.publish_keys(A, "topic:t", "k", "l")
@@ -120,7 +120,7 @@ def test_what_was_stored_earlier_is_delivered_but_not_kept_when_there_are_too_ma
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(last_values, "KEYS_MAX", 1)
-    r = rig("topic:t")
+    r = bare("topic:t")
     r.publish_keys(A, "topic:t", "k", flags=pack.STAGED)
     r.publish_keys(A, "topic:t", "l")
     assert r.ask(A, cw.Commit((), ((0, 1, 1),))).value == 1
@@ -129,14 +129,14 @@ def test_what_was_stored_earlier_is_delivered_but_not_kept_when_there_are_too_ma
 
 
 def test_a_resumed_consumer_goes_on_among_the_last_values() -> None:
-    house = House(servers=2)
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes(servers=2)
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(cw.Control(1, cw.CreateTopic("topic:t")))
     sender.say(publish_each(B, 1, *keyed("k", None, "l", None, "m", None)))
     client.say(open_consumer(2, 1, "topic:t"))
     assert [d[1:3] for d in client.deliveries()] == [(1, 1), (3, 3), (5, 5)]
     client.say(cw.Ack(1, (cw.AckRow(1, 0, 1),)))
-    again = house.attached(A, node=2, attempt=2, seen=(cw.Seen(1, 3, ()),))
+    again = homes.attached(A, node=2, attempt=2, seen=(cw.Seen(1, 3, ()),))
     assert [d[1:3] for d in again.deliveries()] == [(5, 5)]
     again.say(cw.Ack(2, (cw.AckRow(1, 0, 5),)))
     sender.say(publish_each(B, 7, *keyed("k")))
@@ -144,8 +144,8 @@ def test_a_resumed_consumer_goes_on_among_the_last_values() -> None:
 
 
 def test_a_selector_chooses_among_them() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(cw.Control(1, cw.CreateTopic("topic:t")))
     extras = [Extra(key=str(n), properties={"n": n}) for n in range(1, 6)]
     sender.say(publish_each(B, 1, *extras))
@@ -154,12 +154,12 @@ def test_a_selector_chooses_among_them() -> None:
 
 
 def test_packs_without_a_last_value_are_not_read() -> None:
-    house = House()
-    client, sender = house.attached(A), house.attached(B)
+    homes = Homes()
+    client, sender = homes.attached(A), homes.attached(B)
     client.say(cw.Control(1, cw.CreateTopic("topic:t")))
     sender.say(*(publish_each(B, n, *keyed("k" if n in (1, 20) else None)) for n in range(1, 21)))
     sender.say(publish_each(B, 21, *keyed("l")))
-    shelf = house.servers[1].shelf
+    shelf = homes.servers[1].shelf
     found: list[int] = []
     read = shelf.pack
 
@@ -174,7 +174,7 @@ def test_packs_without_a_last_value_are_not_read() -> None:
 
 
 def test_they_are_in_the_snapshot() -> None:
-    r = rig("topic:t", "topic:u")
+    r = bare("topic:t", "topic:u")
     r.publish_keys(A, "topic:t", "k", "l", "k")
     other = Broker()
     other.restore(iter(r.snapshot()))
@@ -190,7 +190,7 @@ def test_they_are_in_the_snapshot() -> None:
 
 def test_a_topic_keeps_so_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_values, "KEYS_MAX", 3)
-    r = rig("topic:t")
+    r = bare("topic:t")
     assert r.publish_keys(A, "topic:t", "k", "l") == 2
     assert r.publish_keys(A, "topic:t", "k", "m", "n") == 0
     (refused,) = [e.refusal for e in r.events if isinstance(e, ev.PackRefused)]
@@ -202,19 +202,19 @@ def test_a_topic_keeps_so_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_key_has_so_many_characters() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     assert r.publish_keys(A, "topic:t", "k" * last_values.KEY_MAX) == 1
     assert r.publish_keys(A, "topic:t", "k" * (last_values.KEY_MAX + 1)) == 0
 
 
 def test_there_are_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_values, "TOPICS_MAX", 1)
-    r = rig("topic:t", "topic:t")
+    r = bare("topic:t", "topic:t")
     assert r.ask(A, cw.CreateTopic("topic:u")).code == "ResourceAllocationError"
 
 
 def test_headers_that_cannot_be_read_have_no_key() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     body, flags = columns.encode([Outgoing(columns.TEXT, b"x", b"\xc1", 0)])
     r.entry(Kind.PACK, pack.encode("topic:t", 1, body, A, 1, flags=flags))
     assert r.broker.position == 1
@@ -227,7 +227,7 @@ def test_headers_that_cannot_be_read_have_no_key() -> None:
 
 
 def test_a_group_keeps_no_last_values_and_the_other_way_round() -> None:
-    r = rig("topic:t")
+    r = bare("topic:t")
     assert r.ask(A, cw.CreateGroup("topic:t")).code == "InvalidDestinationError"
     assert r.ask(A, cw.Join(1, "topic:t", 10)).code == "InvalidDestinationError"
     r.ask(A, cw.CreateGroup("topic:g"))

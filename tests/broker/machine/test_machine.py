@@ -9,13 +9,13 @@ from antiphon.broker.machine.sessions import producers, registry
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 A, B, C = 0xA, 0xB, 0xC
 
 
-def rig(*sessions: int) -> Rig:
-    one = Rig()
+def bare(*sessions: int) -> BareBroker:
+    one = BareBroker()
     for session in sessions:
         one.attach(session, client_id=f"c{session:x}")
     return one
@@ -25,7 +25,7 @@ def rig(*sessions: int) -> Rig:
 
 
 def test_a_pack_counts_once() -> None:
-    r = rig(A)
+    r = bare(A)
     data = pack.encode("topic:t", 3, b"", A, 1)
     r.entry(Kind.PACK, data)
     assert [(a.position, a.count) for a in r.accepted] == [(1, 3)]
@@ -39,7 +39,7 @@ def test_a_pack_counts_once() -> None:
 
 
 def test_a_pack_of_an_unknown_session_is_nobodys() -> None:
-    r = rig(A)
+    r = bare(A)
     r.entry(Kind.PACK, pack.encode("topic:t", 1, b"", B, 1))
     assert r.accepted == []
     r.close(A)
@@ -50,7 +50,7 @@ def test_a_pack_of_an_unknown_session_is_nobodys() -> None:
     "destination", ["topic:a.*", "nowhere", "topic:", "temp-queue:a.1", "temp-queue:x.1"]
 )
 def test_what_cannot_be_sent_to_is_refused_and_remembered(destination: str) -> None:
-    r = rig(A)
+    r = bare(A)
     assert r.publish(A, destination, 2) == 0
     (refused,) = [e.refusal for e in r.events if isinstance(e, ev.PackRefused)]
     assert (refused.first, refused.last, refused.code) == (1, 2, "InvalidDestinationError")
@@ -59,7 +59,7 @@ def test_what_cannot_be_sent_to_is_refused_and_remembered(destination: str) -> N
 
 
 def test_a_client_that_comes_back_goes_on_behind_what_was_answered_early() -> None:
-    r = rig(A)
+    r = bare(A)
     r.publish(A, "topic:t")
     r.attach(A, resume=True, attempt=2, sequences=((0, 5),))  # 2 to 4 were lost
     assert r.broker.last_sequence(A) == 4
@@ -71,14 +71,14 @@ def test_a_client_that_comes_back_goes_on_behind_what_was_answered_early() -> No
     "payload", [b"", b"x" * 40, b"\0\0\0\0\x81\xff", commands.encode([])[:-1] + b"\x91"]
 )
 def test_garbage_in_the_log_is_nobodys_problem(payload: bytes) -> None:
-    r = rig(A)
+    r = bare(A)
     r.entry(Kind.PACK, payload)
     assert r.accepted == []
     assert r.events == ()
 
 
 def test_numbers_stay_within_the_formats() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(A, resume=True, attempt=2, sequences=((0, (1 << 63) - 1),))
     last = r.broker.last_sequence(A)
     r.entry(Kind.PACK, pack.encode("topic:t", 5, b"", A, last + 1))
@@ -92,7 +92,7 @@ def test_numbers_stay_within_the_formats() -> None:
 
 
 def test_a_subscription_begins_where_it_is_made_and_ends_with_its_consumer() -> None:
-    r = rig(A)
+    r = bare(A)
     r.publish(A, "topic:t", 4)
     assert r.open(A, 1, "topic:t").value == 4
     assert r.broker.live() == ()
@@ -109,7 +109,7 @@ def test_a_subscription_begins_where_it_is_made_and_ends_with_its_consumer() -> 
 
 
 def test_other_topics_keep_nothing_alive() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:a.*")
     r.publish(A, "topic:b", 100)
     assert r.broker.live() == ()
@@ -118,7 +118,7 @@ def test_other_topics_keep_nothing_alive() -> None:
 
 
 def test_acknowledgements_out_of_order_meet() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t")
     r.publish(A, "topic:t", 10)
     r.ack(A, (1, 4, 5), (1, 7, 8))
@@ -133,7 +133,7 @@ def test_acknowledgements_out_of_order_meet() -> None:
 
 
 def test_a_durable_subscription_outlives_its_consumer_and_its_session() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "topic:t", durable="mail")
     r.close(A)
     r.publish(B, "topic:t", 3)
@@ -144,13 +144,13 @@ def test_a_durable_subscription_outlives_its_consumer_and_its_session() -> None:
 
 
 def test_a_durable_subscription_needs_a_client_id() -> None:
-    r = Rig()
+    r = BareBroker()
     r.attach(A)
     assert r.open(A, 1, "topic:t", durable="mail").code == "IllegalStateError"
 
 
 def test_an_active_durable_subscription_is_neither_opened_again_nor_removed() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     assert r.open(A, 2, "topic:t", durable="mail").code == "IllegalStateError"
     assert r.ask(A, cw.Unsubscribe("mail")).code == "IllegalStateError"
@@ -160,7 +160,7 @@ def test_an_active_durable_subscription_is_neither_opened_again_nor_removed() ->
 
 
 def test_a_durable_subscription_to_another_topic_is_a_new_one() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     r.publish(A, "topic:t", 3)
     r.close_consumer(A, 1)
@@ -169,7 +169,7 @@ def test_a_durable_subscription_to_another_topic_is_a_new_one() -> None:
 
 
 def test_only_what_the_application_saw_is_flagged_after_a_close() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     r.publish(A, "topic:t", 5)
     r.ack(A, (1, 0, 1))
@@ -180,7 +180,7 @@ def test_only_what_the_application_saw_is_flagged_after_a_close() -> None:
 
 
 def test_after_a_lost_session_all_that_may_have_been_seen_is_flagged() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "topic:t", durable="mail", prefetch=2)
     r.publish(B, "topic:t", 20)
     r.detach(A)
@@ -197,7 +197,7 @@ def test_after_a_lost_session_all_that_may_have_been_seen_is_flagged() -> None:
 
 
 def test_a_closed_durable_consumer_may_still_acknowledge_what_it_saw() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     r.publish(A, "topic:t", 3)
     r.close_consumer(A, 1, cw.Kept(1, 1, 2, 1))
@@ -208,7 +208,7 @@ def test_a_closed_durable_consumer_may_still_acknowledge_what_it_saw() -> None:
 
 
 def test_a_late_acknowledgement_does_not_move_the_cursor_of_who_came_after() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     r.publish(A, "topic:t", 3)
     r.close_consumer(A, 1, cw.Kept(1, 1, 2, 1))
@@ -218,7 +218,7 @@ def test_a_late_acknowledgement_does_not_move_the_cursor_of_who_came_after() -> 
 
 
 def test_a_closed_durable_consumer_may_give_back_at_once_what_it_saw() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "topic:t", durable="mail")
     r.publish(A, "topic:t", 3)
     r.close_consumer(A, 1, back=(cw.Kept(1, 1, 2, 1),))
@@ -231,7 +231,7 @@ def test_a_closed_durable_consumer_may_give_back_at_once_what_it_saw() -> None:
 
 
 def test_what_a_closed_consumer_gives_back_goes_before_what_it_did_not_see() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q")
     r.publish(A, "queue:q", 5)
     r.open(B, 1, "queue:q")
@@ -241,7 +241,7 @@ def test_what_a_closed_consumer_gives_back_goes_before_what_it_did_not_see() -> 
 
 
 def test_a_queue_is_divided_among_its_consumers() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q")
     r.open(B, 1, "queue:q")
     r.publish(A, "queue:q", 4)
@@ -253,7 +253,7 @@ def test_a_queue_is_divided_among_its_consumers() -> None:
 
 
 def test_a_window_that_is_full_gets_nothing_until_it_acknowledges() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q", prefetch=2)
     r.open(B, 1, "queue:q", prefetch=10)
     r.publish(A, "queue:q", 20)
@@ -265,7 +265,7 @@ def test_a_window_that_is_full_gets_nothing_until_it_acknowledges() -> None:
 
 
 def test_only_who_has_a_message_can_acknowledge_it() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q")
     r.open(B, 1, "queue:q")
     r.publish(A, "queue:q", 2)
@@ -275,7 +275,7 @@ def test_only_who_has_a_message_can_acknowledge_it() -> None:
 
 
 def test_what_a_closed_consumer_did_not_see_goes_to_others_unflagged() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q")
     r.publish(B, "queue:q", 5)
     r.open(B, 1, "queue:q")
@@ -291,7 +291,7 @@ def test_what_a_closed_consumer_did_not_see_goes_to_others_unflagged() -> None:
 
 
 def test_a_lost_session_gives_everything_back_flagged_and_first() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.open(A, 1, "queue:q", prefetch=3)
     r.publish(B, "queue:q", 5)
     r.open(B, 1, "queue:q", prefetch=1)
@@ -303,7 +303,7 @@ def test_a_lost_session_gives_everything_back_flagged_and_first() -> None:
 
 
 def test_a_queue_without_content_and_consumers_leaves_nothing() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "queue:q")
     r.publish(A, "queue:q")
     r.ack(A, (1, 1, 1))
@@ -315,7 +315,7 @@ def test_a_queue_without_content_and_consumers_leaves_nothing() -> None:
 
 
 def test_a_session_resumes_on_any_server_within_its_lease() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "queue:q")
     r.detach(A)
     r.wait(9_000)
@@ -330,7 +330,7 @@ def test_a_session_resumes_on_any_server_within_its_lease() -> None:
 
 
 def test_a_session_is_not_opened_again_by_a_late_copy_of_the_command_that_opened_it() -> None:
-    r = rig()
+    r = bare()
     attach = commands.Attach(A, b"t", False, 2, 1, 1, 7, "", 10_000, ())
     r.command(attach)
     r.close(A)
@@ -344,7 +344,7 @@ def test_a_session_is_not_opened_again_by_a_late_copy_of_the_command_that_opened
 
 def test_ended_sessions_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "ENDED_MAX", 2)
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     for session in (A, B, C):
         r.close(session)
     assert list(r.broker.sessions.ended) == [B, C]
@@ -355,7 +355,7 @@ def test_ended_sessions_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_session_that_is_over_is_not_resumed() -> None:
-    r = rig(A)
+    r = bare(A)
     r.detach(A)
     r.wait(10_000)
     event = r.attach(A, resume=True, attempt=2)
@@ -364,7 +364,7 @@ def test_a_session_that_is_over_is_not_resumed() -> None:
 
 
 def test_an_older_attempt_does_not_win_a_session_back() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(A, node=2, life=2, resume=True, attempt=5)
     r.command(commands.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ()))
     assert r.events == ()
@@ -372,7 +372,7 @@ def test_an_older_attempt_does_not_win_a_session_back() -> None:
 
 
 def test_the_same_attempt_proposed_twice_is_one_attachment() -> None:
-    r = Rig()
+    r = BareBroker()
     attach = commands.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ())
     first = r.command(attach)
     assert r.command(attach) == first
@@ -380,14 +380,14 @@ def test_the_same_attempt_proposed_twice_is_one_attachment() -> None:
 
 
 def test_a_wrong_token_opens_nothing() -> None:
-    r = rig(A)
+    r = bare(A)
     event = r.attach(A, token=b"other", resume=True, attempt=2)
     assert isinstance(event, ev.AttachRefused)
     assert event.code == "SecurityError"
 
 
 def test_a_client_id_is_unique_and_free_when_its_connection_is_lost() -> None:
-    r = rig(A)
+    r = bare(A)
     refused = r.attach(B, client_id="ca")
     assert isinstance(refused, ev.AttachRefused)
     assert refused.code == "InvalidClientIDError"
@@ -398,14 +398,14 @@ def test_a_client_id_is_unique_and_free_when_its_connection_is_lost() -> None:
 
 
 def test_a_detach_of_an_earlier_attachment_is_ignored() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(A, resume=True, attempt=2)
     r.command(commands.Detach(A, 1))
     assert not r.broker.sessions[A].detached
 
 
 def test_a_server_that_falls_silent_loses_its_clients() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(B, node=2, life=2)
     for _ in range(20):
         r.wait(1000)
@@ -414,13 +414,13 @@ def test_a_server_that_falls_silent_loses_its_clients() -> None:
 
 
 def test_a_server_that_starts_anew_has_lost_its_clients() -> None:
-    r = rig(A)
+    r = bare(A)
     r.command(commands.Renew(1, 2))
     assert r.broker.sessions[A].detached
 
 
 def test_a_new_leader_renews_all_leases() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.detach(A)
     r.stamp += 60_000  # without a leader
     r.new_leader()
@@ -433,7 +433,7 @@ def test_a_new_leader_renews_all_leases() -> None:
 
 
 def test_a_request_asked_again_gets_the_same_answer() -> None:
-    r = rig(A)
+    r = bare(A)
     request = commands.Request(A, 1, cw.OpenConsumer(1, "topic:t", 10))
     first = r.command(request)
     r.publish(A, "topic:t")
@@ -443,8 +443,8 @@ def test_a_request_asked_again_gets_the_same_answer() -> None:
 
 
 def test_nothing_is_left_of_a_closed_session() -> None:
-    r = rig(A)
-    empty = Rig()
+    r = bare(A)
+    empty = BareBroker()
     empty.attach(B, client_id="cb")
     r.ask(A, cw.CreateTemporary(f"temp-queue:{A:x}.1"))
     r.open(A, 1, f"temp-queue:{A:x}.1")
@@ -462,7 +462,7 @@ def test_nothing_is_left_of_a_closed_session() -> None:
 
 
 def test_others_send_to_a_temporary_queue_and_only_its_owner_consumes() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     name = f"temp-queue:{A:x}.1"
     assert r.publish(B, name) == 0
     assert r.ask(A, cw.CreateTemporary(name)).code == ""
@@ -477,7 +477,7 @@ def test_others_send_to_a_temporary_queue_and_only_its_owner_consumes() -> None:
 
 
 def test_a_named_producer_goes_on_in_another_session() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     assert r.ask(A, cw.OpenProducer(1, "p")).value == 0
     r.publish(A, "topic:t", 3, producer=1)
     assert r.ask(B, cw.OpenProducer(1, "p")).code == "IllegalStateError"
@@ -520,7 +520,7 @@ def test_a_named_producer_goes_on_in_another_session() -> None:
     ],
 )
 def test_wrong_requests_get_an_error_and_change_nothing(body: cw.Body) -> None:
-    r = rig(A)
+    r = bare(A)
     before = r.broker.sessions[A].state()[15:]
     result = r.ask(A, body)
     assert result.code
@@ -530,14 +530,14 @@ def test_wrong_requests_get_an_error_and_change_nothing(body: cw.Body) -> None:
 
 def test_retained_messages_stay_readable() -> None:
     assert Broker(None).live() == ()
-    r = Rig(Broker(2))
+    r = BareBroker(Broker(2))
     r.attach(A)
     r.publish(A, "topic:t", 5)
     assert r.broker.live() == ((4, 5),)
 
 
 def test_a_window_can_be_widened_but_not_narrowed() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 1, "queue:q", prefetch=2)
     r.publish(A, "queue:q", 5)
     assert r.ask(A, cw.Widen(1, 4)).code == ""

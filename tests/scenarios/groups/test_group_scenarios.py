@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.support.groups_stage import Stage
+from tests.scenarios.support.cluster import ScenarioError
+from tests.scenarios.support.groups import ScriptedGroups
 from tests.scenarios.support.script import play
-from tests.scenarios.support.stage import ScenarioError
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -16,7 +16,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 def test_scenario(file: Path, rewrite: bool) -> None:
     expected = file.read_text(encoding="utf-8")
     assert expected.startswith("# ")
-    played = play(expected, Stage)
+    played = play(expected, ScriptedGroups)
     if rewrite and played != expected:
         file.write_text(played, encoding="utf-8")
     else:
@@ -33,11 +33,13 @@ def test_there_is_one_for_each_figure_and_table() -> None:
 
 def test_every_command_is_explained() -> None:
     explained = (FOLDER / "README.md").read_text(encoding="utf-8")
-    commands = [name.removeprefix("_do_") for name in vars(Stage) if name.startswith("_do_")]
+    commands = [
+        name.removeprefix("_do_") for name in vars(ScriptedGroups) if name.startswith("_do_")
+    ]
     assert [c for c in commands if f"`{c}" not in explained] == []
 
 
 def test_a_command_that_cannot_be_done_is_named_with_its_line() -> None:
     with pytest.raises(ScenarioError, match="no client b") as caught:
-        play("# Nobody is there.\njoin b g\n----\n", Stage)
+        play("# Nobody is there.\njoin b g\n----\n", ScriptedGroups)
     assert caught.value.__notes__ == ["at line 2: join b g"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.support.messaging_stage import Stage
+from tests.scenarios.support.messaging import ScriptedMessaging
 from tests.scenarios.support.script import play
 
 FOLDER = Path(__file__).parent
@@ -15,7 +15,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 def test_scenario(file: Path, rewrite: bool) -> None:
     expected = file.read_text(encoding="utf-8")
     assert expected.startswith("# ")
-    played = play(expected, Stage)
+    played = play(expected, ScriptedMessaging)
     if rewrite and played != expected:
         file.write_text(played, encoding="utf-8")
     else:
@@ -24,5 +24,7 @@ def test_scenario(file: Path, rewrite: bool) -> None:
 
 def test_every_command_is_explained() -> None:
     explained = (FOLDER / "README.md").read_text(encoding="utf-8")
-    commands = [name.removeprefix("_do_") for name in vars(Stage) if name.startswith("_do_")]
+    commands = [
+        name.removeprefix("_do_") for name in vars(ScriptedMessaging) if name.startswith("_do_")
+    ]
     assert [c for c in commands if f"`{c}" not in explained] == []

@@ -12,7 +12,7 @@
     ----
     what happened
 
-A blank line ends a step. The commands are those of `stage.py`, or of another stage.
+A blank line ends a step. The commands are those of `cluster.py`, `groups.py` or `messaging.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tests.scenarios.support.stage import ScenarioError, Stage
+from tests.scenarios.support.cluster import ScenarioError, ScriptedCluster
 
 RULE = "----"
 NOTHING = "(nothing)"
 
 
-class Player(Protocol):
+class Scripted(Protocol):
     def do(self, command: str) -> list[str]:
         """Carry out a command; returns what happened."""
 
@@ -53,13 +53,13 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
-def play(text: str, make_stage: Callable[[], Player] = Stage) -> str:
+def play(text: str, make_scripted: Callable[[], Scripted] = ScriptedCluster) -> str:
     """The same file with what really happens."""
-    stage = make_stage()
-    return "\n\n".join(_play_step(stage, step) for step in parse(text)) + "\n"
+    scripted = make_scripted()
+    return "\n\n".join(_play_step(scripted, step) for step in parse(text)) + "\n"
 
 
-def _play_step(stage: Player, step: Step) -> str:
+def _play_step(scripted: Scripted, step: Step) -> str:
     commands = [
         (step.line + at, command)
         for at, command in enumerate(step.script)
@@ -70,7 +70,7 @@ def _play_step(stage: Player, step: Step) -> str:
     told = []
     for line, command in commands:
         try:
-            told += stage.do(command)
+            told += scripted.do(command)
         except Exception as error:
             error.add_note(f"at line {line}: {command}")
             raise

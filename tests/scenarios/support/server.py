@@ -1,6 +1,6 @@
 """One server of a scenario: the driver that ships, a real journal, a disk that forgets what it may.
 
-The port of the driver does nothing by itself: a director (`stage.py`) says when.
+The port of the driver does nothing by itself: a command (`cluster.py`) says when.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
 from antiphon.sim.cluster.disk import SimDisk
 from antiphon.sim.cluster.server import Nobody
-from tests.scenarios.support.tell import tell_id
+from tests.scenarios.support.wording import tell_id
 
 
 def address_of(number: int) -> str:
@@ -57,7 +57,7 @@ class Draws(Random):
         return self._bits - 1
 
 
-class Director(Protocol):
+class Control(Protocol):
     """Who decides what happens, and tells it."""
 
     now_ms: int
@@ -71,11 +71,11 @@ class Director(Protocol):
 
 
 class ToldDriver(LogDriver):
-    director: Director
+    control: Control
     server: Server
 
     def carry_out(self, effects: list[Effect]) -> None:
-        self.director.has_decided(self.server)
+        self.control.has_decided(self.server)
         super().carry_out(effects)
 
 
@@ -84,13 +84,13 @@ class Server:
 
     def __init__(
         self,
-        director: Director,
+        control: Control,
         number: int,
         listed: Iterable[int],
         settings: Settings,
         segment_bytes: int,
     ) -> None:
-        self._director = director
+        self._control = control
         self.number = number
         self.listed = {n: address_of(n) for n in sorted({*listed, number})}
         self.up = False
@@ -119,12 +119,12 @@ class Server:
             self.new_incarnation,
             draws,
             segment_bytes=self._segment_bytes,
-            watch=partial(self._director.carries_out, self),
+            watch=partial(self._control.carries_out, self),
             kind=ToldDriver,
         )
         self.journal, recovered, self.node, self.log = opened
         assert isinstance(self.log, ToldDriver)
-        self.log.director, self.log.server = self._director, self
+        self.log.control, self.log.server = self._control, self
         self.node.set_wall_offset(self.wall_offset_ms)
         self.up = True
         self.told = self.standing()
@@ -136,7 +136,7 @@ class Server:
         self.do(self.log.start, Nobody())
         return recovered
 
-    # -- What the director has it do -----------------------------------------------------------
+    # -- What commands have it do --------------------------------------------------------------
 
     def do(self, call: Callable[..., None], *args: Any) -> None:
         """Make an input, and all turns that come of it."""
@@ -189,10 +189,10 @@ class Server:
     # -- What the driver asks for (`driver/log.py: Port`) --------------------------------------
 
     def now_ms(self) -> int:
-        return self._director.now_ms
+        return self._control.now_ms
 
     def send(self, to: ReplicaId, message: Message) -> None:
-        self._director.sent(self, to, message)
+        self._control.sent(self, to, message)
 
     def sync(self, names: tuple[str, ...], done: Done) -> None:
         self._syncs.append((names, done))
@@ -204,7 +204,7 @@ class Server:
         self._later.append((wait_s, partial(call, *args)))
 
     def set_timer(self, due_ms: int) -> None:
-        """The director decides when it looks at its clock."""
+        """A command decides when it looks at its clock."""
 
     def turn_soon(self) -> None:
         self._turn_due = True
@@ -213,20 +213,20 @@ class Server:
         raise error
 
     def impaired(self, reason: str) -> None:
-        self._director.tell(f"{self.name} has no room, and takes part in nothing")
+        self._control.tell(f"{self.name} has no room, and takes part in nothing")
 
     def recovered(self) -> None: ...
     def no_room_for_snapshot(self, reason: str) -> None:
-        self._director.tell(f"{self.name} has no room for a snapshot")
+        self._control.tell(f"{self.name} has no room for a snapshot")
 
     def snapshot_stored(self, meta: SnapshotMeta) -> None:
         base = self.journal.base_index
-        self._director.tell(
+        self._control.tell(
             f"{self.name} has a snapshot at {meta.index}, its log begins after {base}"
         )
 
     def installed(self, meta: SnapshotMeta) -> None:
-        self._director.tell(f"{self.name} installs the snapshot at {meta.index}")
+        self._control.tell(f"{self.name} installs the snapshot at {meta.index}")
 
     # -- Before the scenario -------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ def _name(place: int) -> str:
 # -- In the process that measures ------------------------------------------------------------------
 
 
-class Stage:
+class Measurement:
     """Servers and clients; all of them end with the `stack`."""
 
     def __init__(self, stack: ExitStack, folder: Path, storage: str) -> None:
@@ -324,9 +324,9 @@ def percentiles(values: Iterable[float]) -> dict[str, float]:
 def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
-        stage = Stage(stack, folder, args.storage)
+        measurement = Measurement(stack, folder, args.storage)
         turns = [fault for _ in range(args.rounds) for fault in FAULTS]
-        rounds = [stage.play(f) for f in track(turns, "servers fail")]
+        rounds = [measurement.play(f) for f in track(turns, "servers fail")]
     report = {
         "servers": SERVERS,
         "storage": args.storage,

@@ -192,7 +192,7 @@ class Members:
                 self.say(f"{name} has got the table, {pairs} pairs, at its place in the order")
 
 
-class Stage:
+class Display:
     """The display: on a terminal a table that changes, elsewhere a line for each event."""
 
     def __init__(self, cluster: LocalCluster, members: Members, writers: list[Writer]) -> None:
@@ -207,7 +207,7 @@ class Stage:
         self._lock = threading.Lock()
         self._live = live(self._screen) if self._screen.is_terminal else None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Display:
         self._members.say = self.say
         if self._live is not None:
             self._live.start()
@@ -290,75 +290,75 @@ def _perform(folder: Path) -> tuple[dict[str, Any], list[Mark]]:
     with LocalCluster(3, folder) as cluster, Members(cluster.url, folder) as members:
         cluster.start()
         writers = [Writer(cluster.url, writer, folder / TRACES) for writer in WRITERS]
-        with Stage(cluster, members, writers) as stage:
-            stage.say(f"three servers run: {cluster.url}")
-            _begin(stage, members, writers)
-            server = _lose_the_leader(stage, cluster, writers)
-            member = _lose_a_member(stage, members)
-            _get_them_back(stage, cluster, members, server, member)
-            return _end(stage, cluster.url, writers, folder), stage.happened
+        with Display(cluster, members, writers) as display:
+            display.say(f"three servers run: {cluster.url}")
+            _begin(display, members, writers)
+            server = _lose_the_leader(display, cluster, writers)
+            member = _lose_a_member(display, members)
+            _get_them_back(display, cluster, members, server, member)
+            return _end(display, cluster.url, writers, folder), display.happened
 
 
-def _begin(stage: Stage, members: Members, writers: list[Writer]) -> None:
+def _begin(display: Display, members: Members, writers: list[Writer]) -> None:
     for name in MEMBERS:
         members.start(name)
-        stage.watch(lambda _: len(members.members) == members.running, "a member joins")
+        display.watch(lambda _: len(members.members) == members.running, "a member joins")
     for writer in writers:
         writer.start()
-    stage.say("a table with three replicas; two writers write to it, and check each answer")
-    stage.pause(CALM_S)
+    display.say("a table with three replicas; two writers write to it, and check each answer")
+    display.pause(CALM_S)
 
 
-def _lose_the_leader(stage: Stage, cluster: LocalCluster, writers: list[Writer]) -> int:
-    found = stage.watch(lambda found: found.leader is not None, "a leader")
+def _lose_the_leader(display: Display, cluster: LocalCluster, writers: list[Writer]) -> int:
+    found = display.watch(lambda found: found.leader is not None, "a leader")
     assert found.leader is not None
     victim = cluster.servers[found.leader]
     before = [writer.wrote for writer in writers]
     victim.kill()
-    stage.did(
+    display.did(
         f"kill -9 node {victim.node}",
         f"kill -9 node {victim.node}, the leader, after {sum(before)} writes",
     )
-    found = stage.watch(lambda found: found.leader not in (None, victim.node), "a new leader")
-    stage.say(f"node {found.leader} leads epoch {found.epoch}")
+    found = display.watch(lambda found: found.leader not in (None, victim.node), "a new leader")
+    display.say(f"node {found.leader} leads epoch {found.epoch}")
     # Two: the one that was under way may have been accepted before the kill.
-    stage.watch(
+    display.watch(
         lambda _: all(w.wrote >= n + 2 for w, n in zip(writers, before, strict=True)),
         "writes are answered again",
     )
     longest_s = max(writer.longest_s for writer in writers)
-    stage.say(f"a write took {longest_s * 1000:.0f} ms at most; no writer got an error")
-    stage.pause(CALM_S)
+    display.say(f"a write took {longest_s * 1000:.0f} ms at most; no writer got an error")
+    display.pause(CALM_S)
     return victim.node
 
 
-def _lose_a_member(stage: Stage, members: Members) -> str:
+def _lose_a_member(display: Display, members: Members) -> str:
     victim = members.members[0]
     members.kill(victim)
-    stage.did(f"kill -9 {victim}", f"kill -9 {victim}, the oldest member; the writers go on")
-    stage.watch(lambda _: victim not in members.members, f"{victim} is removed")
-    stage.pause(CALM_S)
+    display.did(f"kill -9 {victim}", f"kill -9 {victim}, the oldest member; the writers go on")
+    display.watch(lambda _: victim not in members.members, f"{victim} is removed")
+    display.pause(CALM_S)
     return victim
 
 
 def _get_them_back(
-    stage: Stage, cluster: LocalCluster, members: Members, node: int, name: str
+    display: Display, cluster: LocalCluster, members: Members, node: int, name: str
 ) -> None:
     cluster.start(node)
-    stage.did(f"node {node} is back", f"node {node} is back, with its journal")
+    display.did(f"node {node} is back", f"node {node} is back, with its journal")
     members.start(name)
-    stage.watch(lambda _: name in members.members, f"{name} is back")
+    display.watch(lambda _: name in members.members, f"{name} is back")
 
     def caught_up(found: ClusterStatus) -> bool:
         leading, status = found.leading, found.answers.get(node)
         return bool(leading and status and status.position >= leading.position - 100)
 
-    found = stage.watch(caught_up, f"node {node} catches up")
-    stage.say(f"node {node} has caught up: message {found.answers[node].position}")
-    stage.pause(CALM_S)
+    found = display.watch(caught_up, f"node {node} catches up")
+    display.say(f"node {node} has caught up: message {found.answers[node].position}")
+    display.pause(CALM_S)
 
 
-def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[str, Any]:
+def _end(display: Display, url: str, writers: list[Writer], folder: Path) -> dict[str, Any]:
     for writer in writers:
         writer.ask_to_stop()
     for writer in writers:
@@ -371,7 +371,7 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[st
     events = [event for event in read_traces(folder / JUDGED) if event.group in about]
     wrong = [*what_is_wrong(writers, tables), *what_is_broken(events)]
     for complaint in wrong:
-        stage.say(f"FAILED: {complaint}")
+        display.say(f"FAILED: {complaint}")
     found = {
         "writes": sum(writer.wrote for writer in writers),
         "longest_write_ms": round(max(writer.longest_s for writer in writers) * 1000),
@@ -381,9 +381,9 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[st
     if wrong:
         return found
     processes = {event.process for event in events}
-    stage.say(f"{found['writes']} writes, each answered as it must be")
-    stage.say(f"the three replicas hold the same {len(json.loads(tables[MEMBERS[0]]))} pairs")
-    stage.say(
+    display.say(f"{found['writes']} writes, each answered as it must be")
+    display.say(f"the three replicas hold the same {len(json.loads(tables[MEMBERS[0]]))} pairs")
+    display.say(
         f"the traces of {len(processes)} programs, {len(events)} events, keep P1 to P5, views "
         "and suspicion"
     )

@@ -38,7 +38,7 @@ from antiphon.spark.audit.findings import PROPERTIES, Finding
 from antiphon.spark.audit.fingerprints import RANGE, Agreement
 from antiphon.spark.audit.members import Cast
 from antiphon.spark.audit.order import TOLD_MAX
-from antiphon.spark.audit.sentences import Found, Teller
+from antiphon.spark.audit.sentences import FindingWriter, Found
 
 
 class Verdict(NamedTuple):
@@ -67,7 +67,7 @@ def judge(spark: SparkSession, trace: DataFrame, range_size: int = RANGE) -> Ver
         found, counts = search.run()
     finally:
         search.forget()
-    findings += Teller(cast, prints).tell(found)
+    findings += FindingWriter(cast, prints).tell(found)
     return Verdict(
         rows,
         time.monotonic() - began,

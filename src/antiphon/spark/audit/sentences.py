@@ -29,7 +29,7 @@ class Found(NamedTuple):
     never: bool | None
 
 
-class Teller:
+class FindingWriter:
     """Turns rows that break a rule into findings with sentences, each violation once."""
 
     def __init__(self, cast: Cast, prints: Iterable[Print]) -> None:

@@ -10,24 +10,26 @@ from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
 from antiphon.model.conflicts import ConflictRelation
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 A, B, C = 0xA, 0xB, 0xC
 G = "topic:g"
 
 
-def rig(*sessions: int) -> Rig:
-    one = Rig()
+def bare(*sessions: int) -> BareBroker:
+    one = BareBroker()
     for session in sessions:
         one.attach(session, client_id=f"c{session:x}")
     return one
 
 
-def join(r: Rig, session: int, name: str, *, durable: bool = False, consumer: int = 1) -> cw.Result:
+def join(
+    r: BareBroker, session: int, name: str, *, durable: bool = False, consumer: int = 1
+) -> cw.Result:
     return r.ask(session, cw.Join(consumer, G, 100, name, durable))
 
 
-def control(r: Rig, session: int, body: bytes = b"", **properties: str | int) -> None:
+def control(r: BareBroker, session: int, body: bytes = b"", **properties: str | int) -> None:
     extra = columns.encode_extra(columns.Extra(properties=dict(properties)))
     data, flags = columns.encode([columns.Outgoing(columns.TEXT, body, extra, 0)])
     sequence = r.broker.last_sequence(session) + 1
@@ -36,12 +38,12 @@ def control(r: Rig, session: int, body: bytes = b"", **properties: str | int) ->
     r.entry(Kind.PACK, payload)
 
 
-def told(r: Rig) -> list[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+def told(r: BareBroker) -> list[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     """Kind, members, came, went of every event that is kept."""
     return [(e.kind, e.members, e.came, e.went) for e in r.broker.groups[G].events]
 
 
-def last(r: Rig) -> cw.GroupEvent:
+def last(r: BareBroker) -> cw.GroupEvent:
     return r.broker.groups[G].events[-1]
 
 
@@ -49,7 +51,7 @@ def last(r: Rig) -> cw.GroupEvent:
 
 
 def test_views_are_numbered_and_stand_between_messages() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     assert join(r, A, "a").value == 1
     r.publish(A, G, 3)
     assert r.accepted[0].view == 1
@@ -62,7 +64,7 @@ def test_views_are_numbered_and_stand_between_messages() -> None:
 
 
 def test_a_member_gets_what_comes_after_its_view() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.publish(A, G, 2)
     join(r, B, "b")
@@ -73,7 +75,7 @@ def test_a_member_gets_what_comes_after_its_view() -> None:
 
 
 def test_closing_a_non_durable_member_is_leaving() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.close_consumer(B, 1)
@@ -84,7 +86,7 @@ def test_closing_a_non_durable_member_is_leaving() -> None:
 
 
 def test_closing_a_durable_member_keeps_it_in_the_view_and_its_messages() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.close(B)
@@ -98,7 +100,7 @@ def test_closing_a_durable_member_keeps_it_in_the_view_and_its_messages() -> Non
 
 
 def test_a_durable_member_can_leave() -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a", durable=True)
     assert r.ask(A, cw.Leave(1)).code == ""
     assert G not in r.broker.groups
@@ -106,7 +108,7 @@ def test_a_durable_member_can_leave() -> None:
 
 
 def test_events_are_kept_until_every_member_has_acknowledged_them() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
@@ -121,7 +123,7 @@ def test_events_are_kept_until_every_member_has_acknowledged_them() -> None:
 
 
 def test_the_name_of_a_live_member_is_taken() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     assert join(r, B, "a").code == "IllegalStateError"
     assert r.broker.groups[G].view == 1
@@ -129,13 +131,13 @@ def test_the_name_of_a_live_member_is_taken() -> None:
 
 @pytest.mark.parametrize("name", ["two words", "x" * 2000, "tab\t"])
 def test_a_name_has_no_blanks(name: str) -> None:
-    r = rig(A)
+    r = bare(A)
     assert join(r, A, name).code == "IllegalStateError"
     assert G not in r.broker.groups or not r.broker.groups[G].members
 
 
 def test_a_suspected_non_durable_member_is_replaced_in_one_view() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.detach(A)
     r.wait(SUSPECT_MS)
@@ -146,7 +148,7 @@ def test_a_suspected_non_durable_member_is_replaced_in_one_view() -> None:
 
 
 def test_a_group_is_no_plain_topic_and_a_plain_topic_no_group() -> None:
-    r = rig(A)
+    r = bare(A)
     r.open(A, 5, "topic:plain")
     assert r.ask(A, cw.CreateGroup("topic:plain")).code == "InvalidDestinationError"
     assert r.ask(A, cw.CreateGroup("queue:q")).code == "InvalidDestinationError"
@@ -157,7 +159,7 @@ def test_a_group_is_no_plain_topic_and_a_plain_topic_no_group() -> None:
 
 
 def test_what_a_group_is_cannot_be_said_twice_differently() -> None:
-    r = rig(A)
+    r = bare(A)
     reliable = ConflictRelation.RELIABLE.to_json()
     assert r.ask(A, cw.CreateGroup(G, reliable, 5000)).data.decode() == reliable
     assert r.ask(A, cw.CreateGroup(G)).data.decode() == reliable
@@ -172,7 +174,7 @@ def test_what_a_group_is_cannot_be_said_twice_differently() -> None:
 
 
 def test_a_short_loss_of_connection_is_not_noticed() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
@@ -183,7 +185,7 @@ def test_a_short_loss_of_connection_is_not_noticed() -> None:
 
 
 def test_suspicion_and_its_withdrawal_exclude_nobody() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
@@ -195,7 +197,7 @@ def test_suspicion_and_its_withdrawal_exclude_nobody() -> None:
 
 
 def test_a_suspected_non_durable_member_is_removed_after_a_while() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(B, lease_ms=5_000)
     r.ask(A, cw.CreateGroup(G, "", 20_000))
     join(r, A, "a")
@@ -213,7 +215,7 @@ def test_a_suspected_non_durable_member_is_removed_after_a_while() -> None:
 
 
 def test_a_durable_member_is_never_removed_because_it_crashed() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.ask(A, cw.CreateGroup(G, "", 1_000))
     join(r, A, "a")
     join(r, B, "b", durable=True)
@@ -231,7 +233,7 @@ def test_a_durable_member_is_never_removed_because_it_crashed() -> None:
 
 
 def test_without_a_leader_nobody_is_suspected() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
@@ -245,7 +247,7 @@ def test_without_a_leader_nobody_is_suspected() -> None:
 
 
 def test_members_are_removed_by_a_message_that_nobody_receives() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     before = r.broker.position
@@ -265,7 +267,7 @@ def test_members_are_removed_by_a_message_that_nobody_receives() -> None:
 
 
 def test_a_removal_does_not_concern_who_joined_after_it_was_decided() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     control(r, A, JMS_remove="b", JMS_in_view=2)
@@ -277,7 +279,7 @@ def test_a_removal_does_not_concern_who_joined_after_it_was_decided() -> None:
 
 
 def test_a_durable_member_can_be_invited() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     control(r, A, JMS_join_process="b", JMS_subscription="durable")
     assert last(r).members == ("a", "b")
@@ -288,7 +290,7 @@ def test_a_durable_member_can_be_invited() -> None:
 
 
 def test_a_member_that_is_invited_and_not_durable_is_suspected_and_removed_in_time() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     control(r, A, JMS_join_process="b c", JMS_subscription="nondurable")
     assert [e.kind for e in r.broker.groups[G].events][-3:] == [cw.VIEW, cw.SUSPICION, cw.SUSPICION]
@@ -301,7 +303,7 @@ def test_a_member_that_is_invited_and_not_durable_is_suspected_and_removed_in_ti
 
 
 def test_nobody_is_invited_under_an_impossible_name() -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a")
     control(r, A, JMS_join_process=f"{'x' * 2000} \x07 a", JMS_subscription="durable")
     assert tuple(r.broker.groups[G].members) == ("a",)
@@ -309,7 +311,7 @@ def test_nobody_is_invited_under_an_impossible_name() -> None:
 
 
 def test_the_relation_changes_at_one_place() -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a")
     r.publish(A, G)
     relation = ConflictRelation.RELIABLE_ATOMIC.to_json()
@@ -320,7 +322,7 @@ def test_the_relation_changes_at_one_place() -> None:
 
 
 def test_control_messages_of_a_plain_topic_are_refused() -> None:
-    r = rig(A)
+    r = bare(A)
     control(r, A, JMS_remove="b")
     assert r.broker.sessions[A].refusals[0].code == "InvalidDestinationError"
 
@@ -328,15 +330,15 @@ def test_control_messages_of_a_plain_topic_are_refused() -> None:
 # -- Groups come and go ---------------------------------------------------------------------------
 
 
-def restored(r: Rig) -> Rig:
-    other = Rig()
+def restored(r: BareBroker) -> BareBroker:
+    other = BareBroker()
     other.broker.restore(iter(r.snapshot()))
     assert list(other.broker.snapshot()) == r.snapshot()
     return other
 
 
 def test_a_group_goes_with_its_last_member() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.publish(A, G, 2)
@@ -349,7 +351,7 @@ def test_a_group_goes_with_its_last_member() -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_group_stays_while_it_has_a_member_that_is_not_there(durable: bool) -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a", durable=durable)
     r.detach(A)
     r.wait(10_000)  # the lease
@@ -360,7 +362,7 @@ def test_a_group_stays_while_it_has_a_member_that_is_not_there(durable: bool) ->
 
 
 def test_a_group_stays_until_the_removed_know_that_they_are() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     control(r, B, JMS_remove="a")
     assert r.broker.groups[G].members == {}
@@ -370,7 +372,7 @@ def test_a_group_stays_until_the_removed_know_that_they_are() -> None:
 
 
 def test_a_shared_member_takes_its_group_along() -> None:
-    r = rig(A)
+    r = bare(A)
     r.ask(A, cw.CreateGroup(G))
     r.ask(A, cw.OpenConsumer(1, G, 10, shared="s"))
     assert tuple(r.broker.groups[G].members) == ("s",)
@@ -379,7 +381,7 @@ def test_a_shared_member_takes_its_group_along() -> None:
 
 
 def test_a_group_that_nobody_joins_is_kept_for_a_while() -> None:
-    r = rig(A)
+    r = bare(A)
     r.ask(A, cw.CreateGroup(G))
     r.close(A)
     r = restored_in_place(r)
@@ -389,7 +391,7 @@ def test_a_group_that_nobody_joins_is_kept_for_a_while() -> None:
     assert r.broker.groups == {}
 
 
-def restored_in_place(r: Rig) -> Rig:
+def restored_in_place(r: BareBroker) -> BareBroker:
     """The same server, which has got its state from another one."""
     restored(r)
     chunks = r.snapshot()
@@ -398,7 +400,7 @@ def restored_in_place(r: Rig) -> Rig:
 
 
 def test_naming_a_group_again_keeps_it_for_longer() -> None:
-    r = rig(A)
+    r = bare(A)
     r.ask(A, cw.CreateGroup(G))
     r.wait(rules.KEPT_MS // 2)
     r.attach(B)
@@ -410,7 +412,7 @@ def test_naming_a_group_again_keeps_it_for_longer() -> None:
 
 
 def test_a_join_that_is_refused_leaves_no_group() -> None:
-    r = rig(A)
+    r = bare(A)
     assert join(r, A, "no name").code == "IllegalStateError"
     assert r.ask(A, cw.Join(1, G, 100, "a", relation="nonsense")).code == "IllegalStateError"
     assert r.ask(A, cw.CreateGroup(G, "nonsense")).code == "IllegalStateError"
@@ -418,7 +420,7 @@ def test_a_join_that_is_refused_leaves_no_group() -> None:
 
 
 def test_a_name_begins_anew_and_its_views_are_not_numbered_twice() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     r.ask(A, cw.CreateGroup(G, ConflictRelation.RELIABLE.to_json(), 5_000))
     join(r, A, "a")
     r.close_consumer(A, 1)  # with view 2
@@ -438,7 +440,7 @@ def test_old_names_are_forgotten_and_their_numbers_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "PAST_MAX", 2)
-    r = rig(A)
+    r = bare(A)
     for number, name in enumerate("gxyz"):
         r.ask(A, cw.Join(number + 1, f"topic:{name}", 100, "a"))
         r.close_consumer(A, number + 1)
@@ -450,7 +452,7 @@ def test_old_names_are_forgotten_and_their_numbers_are_not(
 
 
 def test_what_was_said_to_a_group_that_is_over_is_dropped() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     extra = columns.encode_extra(
         columns.Extra(properties={"JMS_remove": "a"}, delivery_delay=1_000)
@@ -466,7 +468,7 @@ def test_what_was_said_to_a_group_that_is_over_is_dropped() -> None:
 
 
 def test_a_group_of_an_old_snapshot_that_is_empty_goes() -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a", durable=True)
     group = r.broker.groups[G]
     group.members.clear()
@@ -480,7 +482,7 @@ def test_a_group_of_an_old_snapshot_that_is_empty_goes() -> None:
 
 
 def test_deleting_removes_who_is_not_there_with_one_view() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a", durable=True)
     join(r, B, "b", durable=True)
     r.close_consumer(A, 1)
@@ -496,7 +498,7 @@ def test_deleting_removes_who_is_not_there_with_one_view() -> None:
 
 
 def test_deleting_by_force_tells_the_members() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a", durable=True)
     join(r, B, "b")
     assert r.ask(C, cw.DeleteGroup(G, force=True)).code == ""
@@ -508,7 +510,7 @@ def test_deleting_by_force_tells_the_members() -> None:
 
 
 def test_deleting_a_group_that_was_only_named() -> None:
-    r = rig(A)
+    r = bare(A)
     r.ask(A, cw.CreateGroup(G))
     assert r.ask(A, cw.DeleteGroup(G)).code == ""
     assert r.broker.groups == {}
@@ -518,7 +520,7 @@ def test_deleting_a_group_that_was_only_named() -> None:
 
 
 def test_who_only_uses_a_group_fixes_nothing() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     relation = ConflictRelation.RELIABLE.to_json()
     r.ask(A, cw.CreateGroup(G))
     join(r, A, "a")
@@ -534,13 +536,13 @@ def test_who_only_uses_a_group_fixes_nothing() -> None:
 
 
 def test_the_default_is_fixed_by_saying_it() -> None:
-    r = rig(A)
+    r = bare(A)
     assert r.ask(A, cw.CreateGroup(G, "", rules.REMOVE_AFTER_MS)).code == ""
     assert "60000 ms" in r.ask(A, cw.CreateGroup(G, "", 5_000)).text
 
 
 def test_a_time_that_is_given_later_counts_for_suspects() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
@@ -552,7 +554,7 @@ def test_a_time_that_is_given_later_counts_for_suspects() -> None:
 
 
 def test_who_joins_says_again_how_the_group_is_to_be() -> None:
-    r = rig(A)
+    r = bare(A)
     relation = ConflictRelation.RELIABLE.to_json()
     asked = cw.Join(1, G, 100, "a", relation=relation, remove_after_ms=5_000)
     assert r.ask(A, asked).code == ""
@@ -565,7 +567,7 @@ def test_who_joins_says_again_how_the_group_is_to_be() -> None:
 
 
 def test_a_group_survives_a_snapshot() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.detach(B)
@@ -578,7 +580,7 @@ def test_a_group_survives_a_snapshot() -> None:
 
 
 def test_a_member_that_cannot_go_on_is_suspected_and_stays_in_the_view() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     for session, name, durable in ((A, "a", False), (B, "b", False), (C, "c", True)):
         join(r, session, name, durable=durable)
     r.publish(A, G, 2)
@@ -590,7 +592,7 @@ def test_a_member_that_cannot_go_on_is_suspected_and_stays_in_the_view() -> None
 
 
 def test_the_last_member_is_told_that_it_is_removed() -> None:
-    r = rig(A)
+    r = bare(A)
     join(r, A, "a")
     r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 1),)),)))
     control(r, A, JMS_remove="a")
@@ -600,7 +602,7 @@ def test_the_last_member_is_told_that_it_is_removed() -> None:
 
 
 def test_nothing_is_kept_for_who_was_removed_and_is_lost() -> None:
-    r = rig(A)
+    r = bare(A)
     r.attach(B, lease_ms=2_000)
     join(r, A, "a")
     join(r, B, "b")
@@ -614,7 +616,7 @@ def test_nothing_is_kept_for_who_was_removed_and_is_lost() -> None:
 
 
 def test_leaving_after_being_removed_leaves_nothing_behind() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     control(r, A, JMS_remove="b")
@@ -626,7 +628,7 @@ def test_leaving_after_being_removed_leaves_nothing_behind() -> None:
 
 
 def test_who_takes_over_a_durable_member_is_told_what_may_have_been_seen() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a", durable=True)
     r.publish(B, G, 2)
     r.detach(A)
@@ -639,7 +641,7 @@ def test_who_takes_over_a_durable_member_is_told_what_may_have_been_seen() -> No
 
 
 def test_who_was_removed_gets_nothing_of_whoever_has_its_name_next() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.publish(A, G)

@@ -12,7 +12,7 @@ from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ClusterMember, Kind, Membership, encode_membership
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 S, HEIR, OTHER = 7, 8, 9
 G = "topic:g"
@@ -23,7 +23,7 @@ GONE = None
 """Not a member any more."""
 
 
-class Scene(Rig):
+class Scene(BareBroker):
     """A group of a member `m`, and of another one that keeps the group."""
 
     def __init__(self, *, durable: bool, shared: bool = False) -> None:
@@ -196,18 +196,18 @@ def test_a_session_is_lost_before_its_member_is_suspected() -> None:
 
 
 def test_a_server_is_removed_with_what_it_alone_knew() -> None:
-    rig = Rig()
-    _members(rig, 1, 2)
-    rig.command(commands.Begin(1, 1, 1, 11))
-    rig.command(commands.Attach(S, b"t", False, 1, 1, 11, 1, "", LEASE_MS, (), local=True))
-    rig.ask(S, cw.Join(1, G, 100, "m", durable=True))
-    _members(rig, 2)
-    assert rig.broker.groups[G].members["m"].presence is LOST
+    bare = BareBroker()
+    _members(bare, 1, 2)
+    bare.command(commands.Begin(1, 1, 1, 11))
+    bare.command(commands.Attach(S, b"t", False, 1, 1, 11, 1, "", LEASE_MS, (), local=True))
+    bare.ask(S, cw.Join(1, G, 100, "m", durable=True))
+    _members(bare, 2)
+    assert bare.broker.groups[G].members["m"].presence is LOST
 
 
-def _members(rig: Rig, *nodes: int) -> None:
+def _members(bare: BareBroker, *nodes: int) -> None:
     members = Membership(1, tuple(ClusterMember(node, 1, True, "") for node in nodes))
-    rig.entry(Kind.MEMBERSHIP, encode_membership(members))
+    bare.entry(Kind.MEMBERSHIP, encode_membership(members))
 
 
 def test_nothing_else_happens_and_all_that_the_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_what_is_not_in_the_table_is_an_error(pair: tuple[Presence, Cause]) -> N
 @pytest.mark.parametrize("state", STAY)
 def test_a_snapshot_has_the_state(state: Presence) -> None:
     scene = scene_of("durable", state)
-    other = Rig()
+    other = BareBroker()
     other.broker.restore(iter(scene.snapshot()))
     assert other.broker.groups[G].members["m"].presence is state
     assert other.snapshot() == scene.snapshot()

@@ -2,17 +2,17 @@
 
 from antiphon.broker.machine.groups.report import groups
 from antiphon.formats import protocol as cw
-from tests.broker.machine.groups.test_membership import A, B, G, control, join, rig
-from tests.broker.support.rig import Rig
+from tests.broker.machine.groups.test_membership import A, B, G, bare, control, join
+from tests.broker.support.bare_broker import BareBroker
 
 
-def members(r: Rig) -> dict[str, cw.MemberStatus]:
+def members(r: BareBroker) -> dict[str, cw.MemberStatus]:
     (group,) = groups(r.broker)
     return {member.name: member for member in group.members}
 
 
 def test_a_group_and_its_members() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     assert groups(r.broker) == ()
     join(r, A, "a")
     join(r, B, "b", durable=True)
@@ -29,7 +29,7 @@ def test_a_group_and_its_members() -> None:
 
 
 def test_who_is_away_or_suspected_and_why() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     control(r, A, JMS_join_process="c", JMS_subscription="durable")

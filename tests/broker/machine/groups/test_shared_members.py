@@ -7,12 +7,12 @@ from antiphon.broker.machine.machine import Broker
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from tests.broker.machine.groups.test_membership import A, B, C, G, control, join, last
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 
-def rig() -> Rig:
+def bare() -> BareBroker:
     """A member, and two sessions without a client id that share a subscription."""
-    r = Rig()
+    r = BareBroker()
     r.attach(A)
     join(r, A, "a")
     for session in (B, C):
@@ -20,17 +20,17 @@ def rig() -> Rig:
     return r
 
 
-def share(r: Rig, session: int, *, durable: bool = False, consumer: int = 1) -> cw.Result:
+def share(r: BareBroker, session: int, *, durable: bool = False, consumer: int = 1) -> cw.Result:
     name = "both" if durable else ""
     return r.open(session, consumer, G, shared="both", durable=name, prefetch=1)
 
 
-def members(r: Rig) -> tuple[str, ...]:
+def members(r: BareBroker) -> tuple[str, ...]:
     return tuple(r.broker.groups[G].members)
 
 
 def test_they_are_one_member_and_divide_its_messages() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     assert (last(r).view, last(r).members, last(r).came) == (2, ("a", "both"), ("both",))
     share(r, C)
@@ -41,7 +41,7 @@ def test_they_are_one_member_and_divide_its_messages() -> None:
 
 
 def test_the_member_leaves_with_the_last_of_them() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     share(r, C)
     r.close_consumer(B, 1)
@@ -52,7 +52,7 @@ def test_the_member_leaves_with_the_last_of_them() -> None:
 
 
 def test_a_durable_one_stays_and_misses_nothing() -> None:
-    r = rig()
+    r = bare()
     share(r, B, durable=True)
     r.close(B)
     assert members(r) == ("a", "both")
@@ -64,7 +64,7 @@ def test_a_durable_one_stays_and_misses_nothing() -> None:
 
 
 def test_it_is_suspected_when_all_are_cut_off_and_not_before() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     share(r, C)
     r.detach(B)
@@ -78,7 +78,7 @@ def test_it_is_suspected_when_all_are_cut_off_and_not_before() -> None:
 
 
 def test_a_lost_one_stays_suspected_and_comes_back_as_another() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     r.detach(B)
     r.wait(10_000)  # its lease
@@ -91,7 +91,7 @@ def test_a_lost_one_stays_suspected_and_comes_back_as_another() -> None:
 
 
 def test_it_is_removed_like_any_other() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     share(r, C)
     r.publish(A, G, 2)
@@ -106,11 +106,11 @@ def test_it_is_removed_like_any_other() -> None:
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_names_are_unique_in_a_group(durable: bool) -> None:
-    r = rig()
+    r = bare()
     assert join(r, B, "both", durable=durable).code == ""
     assert share(r, C).code == "IllegalStateError"
     assert share(r, C, durable=True).code == "IllegalStateError"
-    r = rig()
+    r = bare()
     share(r, B, durable=durable)
     assert join(r, C, "both", durable=durable).code == "IllegalStateError"
     if durable:
@@ -119,7 +119,7 @@ def test_names_are_unique_in_a_group(durable: bool) -> None:
 
 
 def test_events_are_not_kept_for_it() -> None:
-    r = rig()
+    r = bare()
     share(r, B, durable=True)
     r.close(B)
     row = cw.AckRow(1, 0, 0, r.broker.groups[G].serial)
@@ -128,7 +128,7 @@ def test_events_are_not_kept_for_it() -> None:
 
 
 def test_a_snapshot_has_it() -> None:
-    r = rig()
+    r = bare()
     share(r, B)
     share(r, C)
     r.publish(A, G, 3)

@@ -18,7 +18,7 @@ from antiphon.api.protocol.state_transfer import Began, Chunk, Handout, Missing,
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import CONTROL
-from tests.broker.support.house import Client, House
+from tests.broker.support.homes import Client, Homes
 
 GROUP = "topic:g"
 STEPS = 150
@@ -28,10 +28,10 @@ QUIET_MS = 120_000
 class Program:
     """A member, its conversation, and the application behind it."""
 
-    def __init__(self, house: House, name: str, chance: Random) -> None:
-        self.house, self.name, self.chance = house, name, chance
+    def __init__(self, homes: Homes, name: str, chance: Random) -> None:
+        self.homes, self.name, self.chance = homes, name, chance
         self.c = conv.Conversation(
-            chance.getrandbits(62) + 1, bytes(16), chance, house.now_ms, conv.Terms(lease_ms=8000)
+            chance.getrandbits(62) + 1, bytes(16), chance, homes.now_ms, conv.Terms(lease_ms=8000)
         )
         self.consumer = self.c.next_consumer()
         self.link: Client | None = None
@@ -61,14 +61,14 @@ class Program:
 
     def pump(self) -> bool:
         """True: something has happened."""
-        self.c.tick(self.house.now_ms)
-        out: list[object] = [*self.c.flush(self.house.now_ms)]
+        self.c.tick(self.homes.now_ms)
+        out: list[object] = [*self.c.flush(self.homes.now_ms)]
         if self.link is not None:
             for request in out:
                 self.link.take(cw.encode(request))
             news, self.heard = self.link.heard[self.heard :], len(self.link.heard)
             for answer in news:
-                self.c.received(cw.encode(answer), self.house.now_ms)
+                self.c.received(cw.encode(answer), self.homes.now_ms)
             out += news
             if self.link is not None and self.link.cut is not None:
                 self.lose()
@@ -81,13 +81,13 @@ class Program:
         link, self.link = self.link, None
         if link is not None:
             link.break_off()
-            self.c.lost(self.house.now_ms, "the test wants it")
+            self.c.lost(self.homes.now_ms, "the test wants it")
 
     def carry_out(self, event: effects.Event) -> None:
         if isinstance(event, effects.Dial):
-            self.link = self.house.connect(self.chance.choice(list(self.house.servers)))
+            self.link = self.homes.connect(self.chance.choice(list(self.homes.servers)))
             self.heard = 0
-            self.c.connected(self.house.now_ms)
+            self.c.connected(self.homes.now_ms)
         elif isinstance(event, effects.HangUp):
             link, self.link = self.link, None
             if link is not None:
@@ -169,16 +169,16 @@ class Program:
 class World:
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
-        self.house = House(3)
+        self.homes = Homes(3)
         self.programs: list[Program] = []
         self.names = 0
 
     def add(self) -> None:
         self.names += 1
-        self.programs.append(Program(self.house, f"m{self.names}", self.chance))
+        self.programs.append(Program(self.homes, f"m{self.names}", self.chance))
 
     def step(self) -> None:
-        house, chance = self.house, self.chance
+        homes, chance = self.homes, self.chance
         one = chance.choice(self.programs)
         what = chance.random()
         if what < 0.3 and one.c.attached:
@@ -193,13 +193,13 @@ class World:
         elif what < 0.44 and one.c.attached:
             self.remove(one, chance.choice(self.programs).name)
         elif what < 0.46:
-            house.lose_relays = not house.lose_relays
+            homes.lose_relays = not homes.lose_relays
         elif what < 0.50:
-            house.servers[chance.choice((2, 3))].lags ^= True
+            homes.servers[chance.choice((2, 3))].lags ^= True
         elif what < 0.52:
-            house.new_leader(chance.choice((1, 2, 3)))
+            homes.new_leader(chance.choice((1, 2, 3)))
         elif what < 0.60:
-            house.wait(chance.choice((250, 1000, 3000)))
+            homes.wait(chance.choice((250, 1000, 3000)))
         self.turn()
 
     def remove(self, one: Program, name: str) -> None:
@@ -212,24 +212,24 @@ class World:
             program.pump()
             program.work()
             program.pump()
-        self.house.settle()
+        self.homes.settle()
         gone = [p for p in self.programs if p.c.over]
         self.programs = [p for p in self.programs if not p.c.over] or gone[:1]
         if all(p.over for p in self.programs):
             self.add()
 
     def come_to_rest(self) -> None:
-        self.house.lose_relays = False
-        for server in self.house.servers.values():
+        self.homes.lose_relays = False
+        for server in self.homes.servers.values():
             server.lags = False
-        end = self.house.now_ms + QUIET_MS
-        while self.house.now_ms < end and not self.rests():
+        end = self.homes.now_ms + QUIET_MS
+        while self.homes.now_ms < end and not self.rests():
             for _ in range(30):
                 self.turn()
-            self.house.wait(500)
+            self.homes.wait(500)
 
     def rests(self) -> bool:
-        position = self.house.servers[1].broker.position
+        position = self.homes.servers[1].broker.position
         alive = [p for p in self.programs if not p.over]
         return all(
             p.c.attached and p.joined.done and not p.waiting and not p.queue and p.handout is None
@@ -237,7 +237,7 @@ class World:
         ) and all(p.has()[1] == position for p in alive)
 
     def story(self) -> str:
-        group = self.house.servers[1].broker.groups.get(GROUP)
+        group = self.homes.servers[1].broker.groups.get(GROUP)
         members = list(group.members.values()) if group else []
         return "\n".join(
             [
@@ -247,7 +247,7 @@ class World:
                     f"asked={p.asked} queue={list(p.queue)} run={p.run} out={p.handout is not None}"
                     for p in self.programs
                 ),
-                f"position {self.house.servers[1].broker.position}, {self.house.now_ms} ms",
+                f"position {self.homes.servers[1].broker.position}, {self.homes.now_ms} ms",
             ]
         )
 

@@ -13,7 +13,7 @@ from antiphon.broker.machine.topics import RESERVE
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 A, B, C, D = 0xA, 0xB, 0xC, 0xD
 G = "topic:g"
@@ -21,15 +21,21 @@ G = "topic:g"
 # -- Requests, in the log -----------------------------------------------------------------------
 
 
-def rig(*sessions: int) -> Rig:
-    one = Rig()
+def bare(*sessions: int) -> BareBroker:
+    one = BareBroker()
     for session in sessions:
         one.attach(session, client_id=f"c{session:x}")
     return one
 
 
 def join(
-    r: Rig, session: int, name: str, *, provides: bool = True, prefetch: int = 100, **options: Any
+    r: BareBroker,
+    session: int,
+    name: str,
+    *,
+    provides: bool = True,
+    prefetch: int = 100,
+    **options: Any,
 ) -> bool:
     """Whether there is a state to wait for."""
     result = r.ask(session, cw.Join(1, G, prefetch, name, provides=provides, **options))
@@ -44,56 +50,56 @@ def control(session: int, sequence: int, **properties: Any) -> bytes:
     return pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL)
 
 
-def tell_group(r: Rig, session: int, **properties: Any) -> None:
+def tell_group(r: BareBroker, session: int, **properties: Any) -> None:
     sequence = r.broker.last_sequence(session) + 1
     r.sequences[session, 0] = sequence
     r.entry(Kind.PACK, control(session, sequence, **properties))
 
 
-def remove(r: Rig, session: int, name: str) -> None:
+def remove(r: BareBroker, session: int, name: str) -> None:
     tell_group(r, session, JMS_remove=name)
 
 
-def invite(r: Rig, session: int, name: str) -> None:
+def invite(r: BareBroker, session: int, name: str) -> None:
     tell_group(r, session, JMS_join_process=name, JMS_subscription="durable")
 
 
-def member(r: Rig, name: str) -> Member:
+def member(r: BareBroker, name: str) -> Member:
     return r.broker.groups[G].members[name]
 
 
-def requests(r: Rig) -> list[tuple[tuple[str, ...], tuple[str, ...], int]]:
+def requests(r: BareBroker) -> list[tuple[tuple[str, ...], tuple[str, ...], int]]:
     """Who hands out, who takes, and the cut, of all requests that are kept."""
     events = r.broker.groups[G].events
     return [(e.went, e.came, e.position) for e in events if e.kind == cw.STATE]
 
 
-def done(r: Rig, session: int, name: str) -> int:
+def done(r: BareBroker, session: int, name: str) -> int:
     return r.ask(session, cw.StateDone(1, member(r, name).request)).value
 
 
-def does_without(r: Rig, name: str) -> bool:
+def does_without(r: BareBroker, name: str) -> bool:
     """It waits no more, and there is no state for it."""
     one = member(r, name)
     return one.stateless and not one.needs_state
 
 
 def test_the_first_member_has_nobody_to_ask() -> None:
-    r = rig(A)
+    r = bare(A)
     assert not join(r, A, "a")
     assert requests(r) == []
     assert not member(r, "a").needs_state
 
 
 def test_nobody_is_asked_who_cannot_hand_out_a_state() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a", provides=False)
     assert not join(r, B, "b")
     assert requests(r) == []
 
 
 def test_a_request_stands_right_behind_the_view() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.publish(A, G, 3)
     assert join(r, B, "b")
@@ -104,21 +110,21 @@ def test_a_request_stands_right_behind_the_view() -> None:
 
 
 def test_who_does_not_want_a_state_is_not_given_one() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     assert not join(r, B, "b", takes_state=False)
     assert requests(r) == []
 
 
 def test_a_plain_consumer_of_the_topic_takes_no_state() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     assert not r.open(B, 1, G).code
     assert requests(r) == []
 
 
 def test_the_oldest_is_asked_and_not_one_that_waits_itself() -> None:
-    r = rig(A, B, C, D)
+    r = bare(A, B, C, D)
     join(r, A, "a", provides=False)
     join(r, B, "b")
     join(r, C, "c")
@@ -127,7 +133,7 @@ def test_the_oldest_is_asked_and_not_one_that_waits_itself() -> None:
 
 
 def test_who_has_got_the_state_may_hand_it_out() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     assert done(r, B, "b") == 1
@@ -137,7 +143,7 @@ def test_who_has_got_the_state_may_hand_it_out() -> None:
 
 
 def test_an_old_state_is_not_taken_for_the_new_one() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     old = member(r, "b").request
@@ -152,7 +158,7 @@ def test_an_old_state_is_not_taken_for_the_new_one() -> None:
 
 
 def test_only_members_speak_of_states() -> None:
-    r = rig(A)
+    r = bare(A)
     assert r.ask(A, cw.StateDone(1, 1)).code == "IllegalStateError"
     assert r.ask(A, cw.AskState(1, 1)).code == "IllegalStateError"
 
@@ -160,34 +166,34 @@ def test_only_members_speak_of_states() -> None:
 # -- Providers fail -----------------------------------------------------------------------------
 
 
-def leaves(r: Rig) -> None:
+def leaves(r: BareBroker) -> None:
     r.ask(A, cw.Leave(1))
 
 
-def closes(r: Rig) -> None:
+def closes(r: BareBroker) -> None:
     r.close(A)
 
 
-def is_removed(r: Rig) -> None:
+def is_removed(r: BareBroker) -> None:
     remove(r, B, "a")
 
 
-def is_unsubscribed(r: Rig) -> None:
+def is_unsubscribed(r: BareBroker) -> None:
     r.ask(B, cw.Unsubscribe("a", G))
 
 
-def is_suspected(r: Rig) -> None:
+def is_suspected(r: BareBroker) -> None:
     r.detach(A)
     assert member(r, "c").provider == "a"  # it may be back at once
     r.wait(SUSPECT_MS)
 
 
-def comes_back(r: Rig) -> None:
+def comes_back(r: BareBroker) -> None:
     r.detach(A)
     r.attach(A, client_id="ca", resume=True, attempt=2)
 
 
-def gives_up(r: Rig) -> None:
+def gives_up(r: BareBroker) -> None:
     r.ask(A, cw.CloseConsumer(1, failed=True))
 
 
@@ -196,9 +202,9 @@ def gives_up(r: Rig) -> None:
     [leaves, closes, is_removed, is_unsubscribed, is_suspected, comes_back, gives_up],
 )
 def test_when_the_provider_fails_another_is_asked_and_the_cut_moves(
-    fails: Callable[[Rig], None],
+    fails: Callable[[BareBroker], None],
 ) -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     done(r, B, "b")
@@ -213,7 +219,7 @@ def test_when_the_provider_fails_another_is_asked_and_the_cut_moves(
 
 
 def test_a_provider_that_raises_is_not_asked_again() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     done(r, B, "b")
@@ -226,7 +232,7 @@ def test_a_provider_that_raises_is_not_asked_again() -> None:
 
 
 def test_a_silent_provider_has_its_turn_again_when_all_were_silent() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     done(r, B, "b")
@@ -239,7 +245,7 @@ def test_a_silent_provider_has_its_turn_again_when_all_were_silent() -> None:
 
 
 def test_a_late_complaint_changes_nothing() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     old = member(r, "b").request
@@ -250,7 +256,7 @@ def test_a_late_complaint_changes_nothing() -> None:
 
 
 def test_a_provider_that_may_come_back_is_waited_for() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.detach(A)
     assert join(r, B, "b")
@@ -263,7 +269,7 @@ def test_a_provider_that_may_come_back_is_waited_for() -> None:
 
 
 def test_a_provider_that_never_comes_back_is_not_waited_for_longer_than_its_lease() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.detach(A)
     join(r, B, "b")
@@ -276,7 +282,7 @@ def test_a_provider_that_never_comes_back_is_not_waited_for_longer_than_its_leas
     assert does_without(r, "b")
 
 
-def has_sent(r: Rig, provider: int) -> None:
+def has_sent(r: BareBroker, provider: int) -> None:
     """All that it was asked for so far."""
     r.ack(provider, cw.AckRow(1, 0, 0, event=r.broker.groups[G].serial))
 
@@ -285,7 +291,7 @@ def has_sent(r: Rig, provider: int) -> None:
 def test_a_state_that_the_last_provider_has_not_sent_when_it_leaves_is_lost_at_once(
     goodbye: cw.Body,
 ) -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c")
@@ -295,7 +301,7 @@ def test_a_state_that_the_last_provider_has_not_sent_when_it_leaves_is_lost_at_o
 
 
 def test_what_was_sent_before_the_last_provider_left_may_still_arrive() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     request = member(r, "b").request
@@ -308,7 +314,7 @@ def test_what_was_sent_before_the_last_provider_left_may_still_arrive() -> None:
 
 
 def test_what_does_not_arrive_after_the_last_provider_left_is_lost() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     has_sent(r, A)
@@ -321,7 +327,7 @@ def test_what_does_not_arrive_after_the_last_provider_left_is_lost() -> None:
 
 
 def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c")
@@ -337,7 +343,7 @@ def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
 
 
 def test_who_joins_while_all_others_wait_does_not_pass_for_one_that_has_the_state() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     has_sent(r, A)
@@ -352,7 +358,7 @@ def test_who_joins_while_all_others_wait_does_not_pass_for_one_that_has_the_stat
 
 
 def test_a_taker_that_dies_ends_the_request() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
@@ -361,7 +367,7 @@ def test_a_taker_that_dies_ends_the_request() -> None:
 
 
 def test_a_taker_that_comes_back_begins_again() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b")
     r.publish(A, G, 4)
@@ -372,7 +378,7 @@ def test_a_taker_that_comes_back_begins_again() -> None:
 
 
 def test_a_durable_taker_that_died_takes_the_state_when_it_joins_again() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     assert join(r, B, "b", durable=True)
     r.close(B)
@@ -386,7 +392,7 @@ def test_a_durable_taker_that_died_takes_the_state_when_it_joins_again() -> None
 
 
 def test_who_was_invited_takes_the_state_when_it_comes() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     invite(r, A, "b")
     assert requests(r) == []
@@ -396,7 +402,7 @@ def test_who_was_invited_takes_the_state_when_it_comes() -> None:
 
 
 def test_who_was_invited_and_finds_no_state_gets_all_messages() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a", provides=False)
     invite(r, A, "b")
     r.publish(A, G, 2)
@@ -406,7 +412,7 @@ def test_who_was_invited_and_finds_no_state_gets_all_messages() -> None:
 
 
 def test_a_durable_member_that_did_without_goes_on_without() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.publish(A, G, 2)
@@ -421,9 +427,9 @@ def test_a_durable_member_that_did_without_goes_on_without() -> None:
 # -- Granted, and acknowledged ------------------------------------------------------------------
 
 
-def granted(prefetch: int = 100) -> Rig:
+def granted(prefetch: int = 100) -> BareBroker:
     """b, which is durable, was there before four messages, and has a state with three of them."""
-    r = rig(A, C, D)
+    r = bare(A, C, D)
     r.attach(B, lease_ms=2_000)
     join(r, A, "a")
     join(r, B, "b", durable=True, prefetch=prefetch)
@@ -434,31 +440,31 @@ def granted(prefetch: int = 100) -> Rig:
     return r
 
 
-def acknowledge(r: Rig, row: cw.AckRow, session: int = B) -> None:
+def acknowledge(r: BareBroker, row: cw.AckRow, session: int = B) -> None:
     r.command(commands.Acks(1, 1, 1, ((session, (row,)),)))
 
 
-def its_session_is_lost(r: Rig) -> None:
+def its_session_is_lost(r: BareBroker) -> None:
     r.detach(B)
     r.wait(2_000)
     assert B not in r.broker.sessions
 
 
-def it_is_suspected(r: Rig) -> None:
+def it_is_suspected(r: BareBroker) -> None:
     r.detach(B)
     r.wait(SUSPECT_MS)
     assert B in r.broker.sessions  # whoever joins under its name takes its place
 
 
-def it_is_closed(r: Rig) -> None:
+def it_is_closed(r: BareBroker) -> None:
     r.close_consumer(B, 1)
 
 
-def its_session_is_closed(r: Rig) -> None:
+def its_session_is_closed(r: BareBroker) -> None:
     r.close(B)
 
 
-def it_gives_up(r: Rig) -> None:
+def it_gives_up(r: BareBroker) -> None:
     r.ask(B, cw.CloseConsumer(1, failed=True))
 
 
@@ -467,7 +473,7 @@ ENDS = [its_session_is_lost, it_is_suspected, it_is_closed, its_session_is_close
 
 @pytest.mark.parametrize("ends", ENDS)
 def test_a_durable_member_that_is_gone_before_it_acknowledged_its_state_needs_another(
-    ends: Callable[[Rig], None],
+    ends: Callable[[BareBroker], None],
 ) -> None:
     r = granted()
     assert r.subscription(B, 1).floor == 3
@@ -487,16 +493,16 @@ def test_who_needs_a_state_again_may_do_without() -> None:
     assert not member(r, "b").needs_state
 
 
-def by_the_next_message(r: Rig) -> None:
+def by_the_next_message(r: BareBroker) -> None:
     acknowledge(r, cw.AckRow(1, 0, 4))
 
 
-def by_a_message_out_of_order(r: Rig) -> None:
+def by_a_message_out_of_order(r: BareBroker) -> None:
     r.publish(A, G)
     acknowledge(r, cw.AckRow(1, 5, 5))
 
 
-def by_its_request(r: Rig) -> None:
+def by_its_request(r: BareBroker) -> None:
     acknowledge(r, cw.AckRow(1, 0, 0, 0, member(r, "b").took))
 
 
@@ -505,7 +511,7 @@ def by_its_request(r: Rig) -> None:
     "acknowledged", [by_the_next_message, by_a_message_out_of_order, by_its_request]
 )
 def test_a_durable_member_that_has_acknowledged_its_state_resumes_without(
-    acknowledged: Callable[[Rig], None], ends: Callable[[Rig], None]
+    acknowledged: Callable[[BareBroker], None], ends: Callable[[BareBroker], None]
 ) -> None:
     r = granted()
     asked_before = len(requests(r))
@@ -533,7 +539,7 @@ def test_what_does_not_acknowledge_a_state(row: cw.AckRow) -> None:
 
 
 def test_all_since_the_join_is_kept_until_the_state_is_acknowledged() -> None:
-    r = rig(A, B)
+    r = bare(A, B)
     join(r, A, "a")
     r.publish(A, G, 2)
     join(r, B, "b")
@@ -549,7 +555,7 @@ def test_all_since_the_join_is_kept_until_the_state_is_acknowledged() -> None:
 
 @pytest.mark.parametrize("ends", [its_session_is_lost, it_is_suspected, it_gives_up])
 def test_what_came_behind_a_state_that_is_lost_may_have_been_seen(
-    ends: Callable[[Rig], None],
+    ends: Callable[[BareBroker], None],
 ) -> None:
     """One window and its reserve, behind the cut. All before counts as well, for it comes first."""
     r = granted(prefetch=1)
@@ -567,7 +573,7 @@ def test_what_was_seen_behind_a_state_that_is_closed_is_flagged() -> None:
     assert r.subscription(C, 1).runs(1, 6, 0) == [(1, 3, 1), (4, 5, 2), (6, 6, 1)]
 
 
-def untold(r: Rig, name: str) -> list[int]:
+def untold(r: BareBroker, name: str) -> list[int]:
     """Views that this member has not acknowledged."""
     group = r.broker.groups[G]
     return [e.view for e in group.after(member(r, name).acked) if e.kind == cw.VIEW]
@@ -583,7 +589,9 @@ def test_events_are_acknowledged_with_the_state_before_them() -> None:
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_events_behind_a_state_that_is_lost_are_told_again(ends: Callable[[Rig], None]) -> None:
+def test_events_behind_a_state_that_is_lost_are_told_again(
+    ends: Callable[[BareBroker], None],
+) -> None:
     r = granted()
     join(r, D, "d")
     acknowledge(r, cw.AckRow(1, 0, 0, r.broker.groups[G].serial))
@@ -599,7 +607,7 @@ def test_what_a_member_of_a_granted_state_may_need_survives_a_snapshot() -> None
     r = granted()
     join(r, D, "d")
     acknowledge(r, cw.AckRow(1, 0, 0, r.broker.groups[G].serial))
-    other = Rig()
+    other = BareBroker()
     other.broker.restore(iter(r.snapshot()))
     assert member(other, "b") == member(r, "b")
     assert member(other, "b").late > member(other, "b").acked
@@ -611,7 +619,7 @@ def test_what_a_member_of_a_granted_state_may_need_survives_a_snapshot() -> None
 
 
 def test_nobody_is_asked_whose_state_begins_after_the_takers_join() -> None:
-    r = rig(A, B, C, D)
+    r = bare(A, B, C, D)
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c", takes_state=False)
@@ -624,7 +632,7 @@ def test_nobody_is_asked_whose_state_begins_after_the_takers_join() -> None:
 
 
 def test_who_was_invited_is_not_served_by_who_came_after_that() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a", provides=False)
     invite(r, A, "b")
     join(r, C, "c")
@@ -634,7 +642,7 @@ def test_who_was_invited_is_not_served_by_who_came_after_that() -> None:
 
 def test_a_state_that_was_taken_over_is_as_complete_as_its_provider() -> None:
     """c joined after b, and has a state that began before b."""
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c")
@@ -646,7 +654,7 @@ def test_a_state_that_was_taken_over_is_as_complete_as_its_provider() -> None:
 
 
 def test_who_waits_and_joined_earlier_is_a_hope() -> None:
-    r = rig(B, C)
+    r = bare(B, C)
     r.attach(A, lease_ms=2_000)
     join(r, A, "a")
     r.detach(A)
@@ -667,7 +675,7 @@ def test_who_waits_and_joined_earlier_is_a_hope() -> None:
 def test_the_first_that_waits_without_hope_does_without_and_serves_the_others(
     provides: bool,
 ) -> None:
-    r = rig(B, C, D)
+    r = bare(B, C, D)
     r.attach(A, lease_ms=2_000)
     join(r, A, "a")
     r.detach(A)
@@ -683,19 +691,19 @@ def test_the_first_that_waits_without_hope_does_without_and_serves_the_others(
 
 
 def test_requests_survive_a_snapshot() -> None:
-    r = rig(A, B, C)
+    r = bare(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c")
     r.ask(B, cw.AskState(1, member(r, "b").request, raised=True))
-    other = Rig()
+    other = BareBroker()
     other.broker.restore(iter(r.snapshot()))
     assert other.broker.groups[G].state() == r.broker.groups[G].state()
     assert other.snapshot() == r.snapshot()
 
 
-def seen_and_not_acknowledged() -> Rig:
-    r = rig(A, B)
+def seen_and_not_acknowledged() -> BareBroker:
+    r = bare(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
     assert done(r, B, "b") == 1

@@ -16,7 +16,7 @@ from antiphon.broker.machine.sessions.servers import GRACE_MS
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ClusterMember, Kind, Membership, encode_membership
-from tests.broker.support.rig import Rig
+from tests.broker.support.bare_broker import BareBroker
 
 S, OTHER = 7, 8
 LEASE_MS = 4 * GRACE_MS
@@ -24,7 +24,7 @@ ATTACHED, LEASED, HELD = Attachment.ATTACHED, Attachment.LEASED, Attachment.HELD
 ENDED = Attachment.ENDED
 
 
-class Scene(Rig):
+class Scene(BareBroker):
     """Two servers, and a session that is attached to the first one. `local`: contexts are local;
     `bound`: it has a consumer of a topic, so that its server may know more than the log."""
 
@@ -180,7 +180,7 @@ def test_what_is_not_in_the_table_is_an_error(pair: tuple[Attachment, Cause]) ->
 @pytest.mark.parametrize("state", STAY)
 def test_a_snapshot_has_the_state(state: Attachment) -> None:
     scene = scene_of("local, bound", state)
-    other = Rig()
+    other = BareBroker()
     other.broker.restore(iter(scene.snapshot()))
     restored = other.broker.sessions[S]
     assert (restored.phase, restored.expires) == (state, scene.broker.sessions[S].expires)

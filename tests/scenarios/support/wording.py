@@ -12,7 +12,7 @@ from antiphon.log.pieces import size_of
 
 
 def tell_id(id: ReplicaId) -> str:
-    """Incarnations count from 1 on a stage."""
+    """Incarnations count from 1 in a scenario."""
     return f"{id.node}?" if id.incarnation == ANY else f"{id.node}" + "'" * (id.incarnation - 1)
 
 

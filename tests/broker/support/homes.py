@@ -57,15 +57,15 @@ class Shelf:
 class Server:
     """A home and its replica, and the driver that ships; below it the list that is the log."""
 
-    def __init__(self, house: "House", node: int, own: OwnJournal | None = None) -> None:
+    def __init__(self, homes: "Homes", node: int, own: OwnJournal | None = None) -> None:
         """`own`: with local contexts."""
-        self._house = house
+        self._homes = homes
         self.node = node
         self.broker = Broker()
         self.shelf = Shelf()
         life = 100 * (own.opening if own is not None else 1) + node
         journal: Any = self.shelf
-        self.clients = clients_on(self, journal, self.broker, self, node, life, house.settings, own)
+        self.clients = clients_on(self, journal, self.broker, self, node, life, homes.settings, own)
         self.home = self.clients.home
         self.applied = 0
         self.turn_due = False
@@ -86,21 +86,21 @@ class Server:
 
     @property
     def reign(self) -> tuple[int, int] | None:
-        house = self._house
-        return (house.leader, house.epoch) if house.leader is not None else None
+        homes = self._homes
+        return (homes.leader, homes.epoch) if homes.leader is not None else None
 
     @property
     def leads(self) -> bool:
-        return self._house.leader == self.node
+        return self._homes.leader == self.node
 
     def propose(self, payloads: tuple[bytes, ...]) -> None:
         for payload in payloads:
-            if not self._house.lose_proposal(payload):
-                self._house.append(Kind.PACK, payload)
+            if not self._homes.lose_proposal(payload):
+                self._homes.append(Kind.PACK, payload)
 
     def relay(self, node: int, message: Relay) -> None:
-        if not self._house.lose_relays and not {self.node, node} <= self._house.apart:
-            self._house.servers[node].clients.relayed(message)
+        if not self._homes.lose_relays and not {self.node, node} <= self._homes.apart:
+            self._homes.servers[node].clients.relayed(message)
 
     def store(self, record: Local, batch: int) -> None:
         self.unsynced.append((record, batch))
@@ -125,7 +125,7 @@ class Server:
     # -- The process around (`driver/clients.py: Desk`) ----------------------------------------
 
     def now_ms(self) -> int:
-        return self._house.now_ms
+        return self._homes.now_ms
 
     def status(self) -> cw.Status:
         raise NotImplementedError("no test asks for it here")
@@ -142,8 +142,8 @@ class Client:
     name = "a client"
     waiting_bytes = 0
 
-    def __init__(self, house: "House", server: Server) -> None:
-        self._house = house
+    def __init__(self, homes: "Homes", server: Server) -> None:
+        self._homes = homes
         self.server = server
         self.heard: list[cw.Answer] = []
         self.cut: str | None = None
@@ -196,7 +196,7 @@ class Client:
         before = len(self.heard)
         for request in requests:
             self.take(cw.encode(request))
-        self._house.settle()
+        self._homes.settle()
         return self.heard[before:]
 
     def attach(self, session: int, attempt: int = 1, **options: Any) -> list[cw.Answer]:
@@ -224,10 +224,10 @@ class Client:
 
     def lose(self) -> None:
         self.break_off()
-        self._house.settle()
+        self._homes.settle()
 
 
-class House:
+class Homes:
     def __init__(self, servers: int = 1, *, local: bool = False, **settings: int) -> None:
         """`local`: with local contexts."""
         self.now_ms = 0

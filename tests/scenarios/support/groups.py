@@ -1,4 +1,4 @@
-"""A stage for scenarios about groups: servers on one log, clients that do what the script says.
+"""Scenarios about groups: servers on one log, clients that do what the script says.
 
 The log is a list that all servers apply in order; how it becomes one is told by the scenarios of
 the folder above. What is shown is what clients hear, in the order in which each one hears it.
@@ -13,8 +13,8 @@ import msgspec
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing, decode_extra, encode_extra
-from tests.broker.support.house import TOKEN, Client, House
-from tests.scenarios.support.stage import ScenarioError
+from tests.broker.support.homes import TOKEN, Client, Homes
+from tests.scenarios.support.cluster import ScenarioError
 
 PREFETCH = 100
 
@@ -45,9 +45,9 @@ class Actor:
         return self.link
 
 
-class Stage:
+class ScriptedGroups:
     def __init__(self) -> None:
-        self._house = House()
+        self._homes = Homes()
         self._actors: dict[str, Actor] = {}
 
     def do(self, command: str) -> list[str]:
@@ -56,7 +56,7 @@ class Stage:
         if method is None:
             raise ScenarioError(f"no such command: {verb}")
         told: list[str] = method(*words) or []
-        self._house.settle()
+        self._homes.settle()
         return told + self._news()
 
     def _actor(self, name: str) -> Actor:
@@ -67,32 +67,32 @@ class Stage:
     # -- Servers and time ----------------------------------------------------------------------
 
     def _do_servers(self, *numbers: str) -> None:
-        self._house = House(len(numbers))
+        self._homes = Homes(len(numbers))
 
     def _do_wait(self, seconds: str) -> None:
-        self._house.wait(int(float(seconds) * 1000))
+        self._homes.wait(int(float(seconds) * 1000))
 
     def _do_kill(self, number: str) -> None:
         """A server is gone; its clients notice, and nobody else is told."""
-        server = self._house.servers.pop(int(number))
+        server = self._homes.servers.pop(int(number))
         for actor in self._actors.values():
             if actor.link is not None and actor.link.server is server:
                 self._lose(actor)
-        if self._house.leader == server.node:
-            self._house.new_leader(min(self._house.servers))
+        if self._homes.leader == server.node:
+            self._homes.new_leader(min(self._homes.servers))
 
     def _do_hold(self) -> None:
         """What servers order is not delivered to any of them yet."""
-        self._house.paused = True
+        self._homes.paused = True
 
     def _do_lag(self, number: str) -> None:
-        self._house.servers[int(number)].lags = True
+        self._homes.servers[int(number)].lags = True
 
     def _do_order(self, *numbers: str) -> None:
         """What was ordered is delivered to all servers, or to those that lag."""
-        self._house.paused = False
+        self._homes.paused = False
         for number in numbers:
-            self._house.servers[int(number)].lags = False
+            self._homes.servers[int(number)].lags = False
 
     # -- Connections ---------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Stage:
             actor.connection.say(publish)
 
     def _connect(self, actor: Actor, number: int) -> None:
-        actor.link = self._house.connect(number)
+        actor.link = self._homes.connect(number)
         actor.told = 0
         actor.attempt += 1
         seen = self._seen_by(actor)
@@ -136,7 +136,7 @@ class Stage:
         return tuple(cw.Seen(c, at, (), event) for c, (at, event) in actor.seen.items())
 
     def _lose(self, actor: Actor) -> None:
-        if actor.link is not None and actor.link.server.node in self._house.servers:
+        if actor.link is not None and actor.link.server.node in self._homes.servers:
             actor.link.lose()
         actor.link = None
 

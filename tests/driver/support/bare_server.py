@@ -14,7 +14,7 @@ from antiphon.formats.entry import ReplicaId
 from antiphon.formats.server_messages import Append, Appended, Envelope, Message, RequestVote, Vote
 from antiphon.journal.segments import Record
 from antiphon.log.settings import Settings
-from tests.driver.support.rig import EPOCH, LEADER, ME, OTHER, Disk, Port, found
+from tests.driver.support.bare_log import EPOCH, LEADER, ME, OTHER, Disk, Port, found
 
 LIFE = 1 << 20
 
@@ -25,10 +25,10 @@ class Pipe:
     name = "a client"
     waiting_bytes = 0
 
-    def __init__(self, rig: ServerRig) -> None:
+    def __init__(self, bare: BareServer) -> None:
         self.ended = False
         self.heard: list[cw.Answer] = []
-        self.client = rig.driver.clients.connect(self)
+        self.client = bare.driver.clients.connect(self)
 
     def send_body(self, *parts: bytes) -> None:
         self.heard.append(cw.decode_answer(b"".join(parts)))
@@ -40,7 +40,7 @@ class Pipe:
         self.client.closed()
 
 
-class ServerRig(Port):
+class BareServer(Port):
     """One of three servers that were founded together; it is not started yet."""
 
     def __init__(
@@ -122,10 +122,10 @@ class ServerRig(Port):
     def check_address(self, text: str) -> None: ...
 
 
-def started(contexts: str = REPLICATED, *records: Record) -> ServerRig:
+def started(contexts: str = REPLICATED, *records: Record) -> BareServer:
     """Return a server that takes part."""
-    rig = ServerRig(contexts, *records)
-    rig.driver.start()
-    rig.settle()
-    rig.end_all_syncs()
-    return rig
+    bare = BareServer(contexts, *records)
+    bare.driver.start()
+    bare.settle()
+    bare.end_all_syncs()
+    return bare

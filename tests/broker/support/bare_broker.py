@@ -12,7 +12,7 @@ from antiphon.formats.entry import Entry, Kind
 from antiphon.log.effects import Accepted
 
 
-class Rig:
+class BareBroker:
     def __init__(self, broker: Broker | None = None) -> None:
         self.broker = broker or Broker()
         self.entries: list[Entry] = []

@@ -1,4 +1,4 @@
-"""The stage of a scenario: pure nodes, and a director who decides everything else.
+"""The cluster of a scenario: pure nodes, and commands that decide everything else.
 
 No message arrives, no time passes and no write reaches the disk by itself; each does when a command
 says so. What happens is told in short sentences, the actor first. `README.md` lists the commands.
@@ -35,7 +35,7 @@ from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import ALARM
 from tests.scenarios.support.server import Draws, Server, address_of
-from tests.scenarios.support.tell import (
+from tests.scenarios.support.wording import (
     tell_entries,
     tell_id,
     tell_membership,
@@ -65,7 +65,7 @@ class ScenarioError(Exception):
     """The file is not a scenario, or asks for what cannot be."""
 
 
-class Stage:
+class ScriptedCluster:
     def __init__(self) -> None:
         self.servers: dict[int, Server] = {}
         self.settings = Settings()
@@ -220,7 +220,7 @@ class Stage:
         self._enter(server, server.has_room)
 
     def _do_wall(self, number: str, offset_ms: str) -> None:
-        """Set a wall clock: the stage's time and so many milliseconds more."""
+        """Set a wall clock: the scenario's time and so many milliseconds more."""
         server = self.servers[int(number)]
         server.wall_offset_ms = int(offset_ms)
         if server.up:

@@ -1,4 +1,4 @@
-"""A stage for scenarios about queues, topics and transactions: servers on one log, and clients.
+"""Scenarios about queues, topics and transactions: servers on one log, and clients.
 
 Servers, time and connections are those of the scenarios about groups.
 """
@@ -12,14 +12,14 @@ from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PRIORITY, Columns, Extra, Outgoing, encode_extra
 from antiphon.model.redelivery import Redelivery
-from tests.scenarios.support import groups_stage
-from tests.scenarios.support.groups_stage import PREFETCH, Actor
-from tests.scenarios.support.stage import ScenarioError
+from tests.scenarios.support import groups
+from tests.scenarios.support.cluster import ScenarioError
+from tests.scenarios.support.groups import PREFETCH, Actor
 
 Heard = dict[str, tuple[int, int]]  # text of a message -> its position and delivery
 
 
-class Stage(groups_stage.Stage):
+class ScriptedMessaging(groups.ScriptedGroups):
     """Clients that send to queues and topics, consume, and acknowledge, as the script says."""
 
     def __init__(self) -> None:

@@ -200,7 +200,7 @@ def found(disk: Disk, *records: Record) -> None:
         journal.end_sync(job)
 
 
-class Rig(Port):
+class BareLog(Port):
     """One of three servers that were founded together; server 2 is the leader it hears of."""
 
     def __init__(self, volatile: bool = False, **settings: int) -> None:
