@@ -5,6 +5,7 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,12 +40,14 @@ def promised(example: Path) -> list[str]:
 
 
 def printed(example: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", example, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # peers of other programs are elsewhere
+        done = subprocess.run(
+            [sys.executable, "-W", "error", example, *arguments],
+            env={**os.environ, "XDG_RUNTIME_DIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 

@@ -1,8 +1,8 @@
 """Channels: processes that run the protocols of a group themselves, without a server.
 
 A channel is a process's place in a cluster, over a stack of layers, which says what the channel
-promises: `TOTAL_UNIFORM`, `TOTAL`, `CAUSAL`, `FIFO`, or one of your own. `antiphon.peers.aio` has
-the same for asyncio.
+promises: `TOTAL_UNIFORM`, `TOTAL`, `CAUSAL`, `FIFO`, the same with settings (`total_uniform()` and
+so on), or one of your own. `antiphon.peers.aio` has the same for asyncio.
 """
 
 from antiphon._names import adopt
@@ -11,7 +11,16 @@ from antiphon.model.peer_views import Level, MemberId
 from antiphon.peers import aio
 from antiphon.peers.channel.views import View
 from antiphon.peers.stack.stack import Stack
-from antiphon.peers.stack.stacks import CAUSAL, FIFO, TOTAL, TOTAL_UNIFORM
+from antiphon.peers.stack.stacks import (
+    CAUSAL,
+    FIFO,
+    TOTAL,
+    TOTAL_UNIFORM,
+    causal,
+    fifo,
+    total,
+    total_uniform,
+)
 from antiphon.peers.sync import Channel
 
 __all__ = [
@@ -26,6 +35,10 @@ __all__ = [
     "Tls",
     "View",
     "aio",
+    "causal",
+    "fifo",
+    "total",
+    "total_uniform",
 ]
 
 adopt(__name__, __all__)

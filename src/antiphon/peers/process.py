@@ -45,7 +45,7 @@ logger = logging.getLogger("antiphon.peers")
 LOOK_S = 1.0
 """How often a process looks for the addresses of others."""
 
-NOBODY_S = 0.5
+NOBODY_S = 2.0
 """An attempt to join waits so long for the first answers from the addresses that were found; the
 rest may come later."""
 
