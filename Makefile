@@ -104,6 +104,6 @@ $(READY): pyproject.toml
 		$$python -m venv --clear .venv; \
 	fi
 	@echo "installing antiphon and its tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,postgres]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,postgres,mdns]'
 	@touch $@
 	@echo "ready: .venv"

@@ -186,7 +186,7 @@ def test_a_list_says_where_to_listen() -> None:
         ("peer:*", "no wildcards"),
         ("peer://127.0.0.1/c", "is not HOST:PORT"),
         ("peer:dns/x/c", "is not HOST:PORT"),
-        ("peer:mdns/c", "is not a cluster of peers"),
+        ("peer:mdns/x/c", "is not a cluster of peers"),
         ("peer:file/c", "is not a cluster of peers"),
         ("http://x/c", "is not a cluster of peers"),
         ("peer:c?max=3", "the only option is min=N"),

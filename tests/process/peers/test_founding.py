@@ -1,5 +1,6 @@
 """Which processes make a cluster of real processes primary, and which never do."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,14 @@ def test_servers_forget_a_cluster_that_everybody_leaves(
         for peer in peers.group("a", "b"):
             assert peer.ask(close=True) is True
         assert peers.join("c").wait_view("c")["primary"]
+
+
+# -- A local network ------------------------------------------------------------------------------
+
+
+def test_processes_of_a_local_network_meet_without_being_primary(tmp_path: Path) -> None:
+    pytest.importorskip("zeroconf")
+    url = f"peer:mdns/c{os.getpid()}?min=3"  # other runs of this test are in the same network
+    with peers_in(tmp_path, url, listen="127.0.0.1:0", timeout=30) as peers:
+        for peer in peers.at_once(*NAMES):
+            peer.wait_view(*NAMES, primary=False)

@@ -46,7 +46,7 @@ class NameService:
     def __init__(self, url: str, name: str) -> None:
         """`url`: of the servers."""
         first, *_ = url.removeprefix("antiphon://").split(",")
-        self.listen = (format_address((_own_host(*parse_address(first)), 0)),)
+        self.listen = (format_address((own_host(*parse_address(first)), 0)),)
         self.listed: tuple[str, ...] = ()
         self._url = url
         self._name = name
@@ -145,8 +145,8 @@ class NameService:
                     return
 
 
-def _own_host(host: str, port: int) -> str:
-    """Return the address of this machine that the servers see, and others may reach it at."""
+def own_host(host: str, port: int) -> str:
+    """Return the address of this machine that others see who are there, and may reach it at."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:

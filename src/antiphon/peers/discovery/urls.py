@@ -4,6 +4,7 @@
 - `peer://HOST:PORT,HOST:PORT/NAME`: a list of addresses (`listed.py`);
 - `peer:file/DIR/NAME`: a folder that the machines share (`folder.py`);
 - `peer:dns/SERVICE:PORT/NAME`: a name in DNS (`listed.py`);
+- `peer:mdns/NAME`: announcements in a local network (`mdns.py`);
 - `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service (`name_service.py`).
 
 `?min=N` behind it: `connect` waits for a view of so many members.
@@ -20,12 +21,13 @@ from antiphon.peers.discovery.discovery import Discovery
 from antiphon.peers.discovery.folder import Folder
 from antiphon.peers.discovery.listed import Dns, Listed
 from antiphon.peers.discovery.local import Local
+from antiphon.peers.discovery.mdns import Mdns
 from antiphon.peers.discovery.name_service import NameService
 
 SCHEME = "peer:"
 FORMS = (
-    "peer:NAME, peer://HOST:PORT,HOST:PORT/NAME, peer:file/DIR/NAME, peer:dns/SERVICE:PORT/NAME or "
-    "peer:antiphon://HOST:PORT/NAME"
+    "peer:NAME, peer://HOST:PORT,HOST:PORT/NAME, peer:file/DIR/NAME, peer:dns/SERVICE:PORT/NAME, "
+    "peer:mdns/NAME or peer:antiphon://HOST:PORT/NAME"
 )
 
 
@@ -61,6 +63,8 @@ def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
             return Folder(place, name)
         if kind == "antiphon:" and place.startswith("/"):
             return NameService(rest, name)
+        if rest == "mdns":
+            return Mdns(name)
         if kind == "dns":
             return Dns(*parse_address(place))
     except FormatError as error:
