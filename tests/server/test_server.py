@@ -152,10 +152,11 @@ def test_a_client_that_does_not_read_its_answers_is_disconnected(
         home = HomeSettings(unread_bytes=100_000)
         async with running(RamDisk(), home=home) as (server, client):
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            other = await connected(client.writer.get_extra_info("peername"))
+            address = client.writer.get_extra_info("peername")
             with pytest.raises(ConnectionError):
                 await ask_without_end(client)
             assert "has not read" in caplog.text
+            other = await connected(address)  # not before: it would be silent for too long
             await other.attach(SESSION + 1)
             other.send(publish(1, session=SESSION + 1))
             await other.published(1)
