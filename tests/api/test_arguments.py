@@ -13,7 +13,7 @@ import pytest
 
 import antiphon
 from antiphon.api import arguments
-from tests.api.support.fronts import PATIENCE_S, Aio, Sync
+from tests.api.support.fronts import PATIENCE_S
 
 _numbers = count(1)
 
@@ -38,13 +38,6 @@ ODD: list[Any] = [
     object(),
     lambda: 0,
 ]
-
-
-@pytest.fixture(params=[Sync, Aio], ids=["sync", "aio"])
-def front(request: pytest.FixtureRequest) -> Iterator[Any]:
-    front = request.param()
-    yield front
-    front.close()
 
 
 @pytest.fixture

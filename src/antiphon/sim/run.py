@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from functools import partial
 from random import Random
 
@@ -27,7 +26,7 @@ from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
 from antiphon.sim.story import Event
 from antiphon.sim.topology import SHAPES, draw_cuts
-from antiphon.sim.violations import ViolationError
+from antiphon.sim.violations import ViolationError, violation_of
 
 LOSSY = 0.2
 """A core gets more time if the network loses more of the messages than this."""
@@ -65,17 +64,7 @@ def make_world(plan: Plan, story: list[Event] | None = None) -> World:
 
 
 def run_world(world: World) -> Result:
-    violation = ""
-    try:
-        _run(world)
-    except ViolationError as broken:
-        violation = f"at {world.now_us / 1e6:.3f} s: {broken}"
-    except Exception as error:  # every error inside is a finding of this seed
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        violation = (
-            f"at {world.now_us / 1e6:.3f} s: {type(error).__name__}: {error} "
-            f"({where.filename.rsplit('/', 1)[-1]}:{where.lineno} {where.name})"
-        )
+    violation = violation_of(world, lambda: _run(world))
     return Result(
         world.seed,
         world.events,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.coin_program import LEFT, RIGHT, find_coins
+from antiphon.lab.chaos.command import Report, carry_out, show_faults, show_violations
 from antiphon.lab.chaos.faults import FaultInjector, Undo
 from antiphon.lab.chaos.faulty_links import Links
 from antiphon.lab.chaos.judge import ACCOUNTS, GROUP, SHOWN_MAX, Judge, judge_accounts, judge_group
@@ -23,8 +20,7 @@ from antiphon.lab.chaos.member import CALM, state_file
 from antiphon.lab.chaos.plan import Fault, draw_plan
 from antiphon.lab.chaos.processes import Programs, Servers
 from antiphon.lab.chaos.program import Spec
-from antiphon.terminal.lines import say, say_json
-from antiphon.terminal.screen import Screen, Table
+from antiphon.terminal.lines import say
 
 TOPICS = ("topic:chaos.a", "topic:chaos.b")
 QUEUE = "queue:chaos"
@@ -38,34 +34,16 @@ def run(args: argparse.Namespace) -> int:
         from antiphon.lab.chaos.channels import run as of_channels
 
         return of_channels.run(args)
-    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
-    folder = Path(args.trace or tempfile.mkdtemp("-antiphon-chaos"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise IllegalStateError(f"{folder} is not empty: this run and an older one would mix there")
-    try:
+
+    def chaos(seed: int, folder: Path) -> Report:
         servers = Servers(args.servers, folder, args.storage, args.contexts)
-        report = Chaos(seed, args.seconds, servers, folder).run()
-    except BaseException:
-        say(f"logs and traces are in {folder}")
-        raise
-    if report["violations"]:
-        report["folder"] = str(folder)
-    elif not args.trace:
-        shutil.rmtree(folder)
-    if args.json:
-        say_json(report)
-    else:
-        _print(report)
-    return 1 if report["violations"] else 0
+        return Chaos(seed, args.seconds, servers, folder).run()
+
+    return carry_out(args, chaos, _print)
 
 
-def _print(report: dict[str, Any]) -> None:
-    screen = Screen()
-    table = Table("injected", "times", title=f"seed {report['seed']}")
-    for kind, times in report["faults"].items():
-        table.add_row(kind, str(times))
-    screen.print(table)
+def _print(report: Report) -> None:
+    show_faults(report)
     group = report["group"]
     facts = (
         f"{report['acknowledged']} messages were acknowledged to their senders, "
@@ -75,12 +53,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['transfers']} transfers between accounts were committed"
     )
     say(facts)
-    for violation in report["violations"][: 4 * SHOWN_MAX]:
-        say(f"VIOLATION: {violation}")
-    if report["violations"]:
-        say(f"{len(report['violations'])} violations; logs and traces are in {report['folder']}")
-    else:
-        say("nothing was lost, nothing came twice unmarked, nothing out of order")
+    none = "nothing was lost, nothing came twice unmarked, nothing out of order"
+    show_violations(report, 4 * SHOWN_MAX, none)
 
 
 class Chaos:

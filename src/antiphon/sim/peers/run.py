@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-
 import msgspec
 
 from antiphon.sim.peers.faults import strike
@@ -13,7 +11,7 @@ from antiphon.sim.peers.stacks import DETECTORS
 from antiphon.sim.peers.world import World
 from antiphon.sim.seeds import stream
 from antiphon.sim.story import Event
-from antiphon.sim.violations import ViolationError
+from antiphon.sim.violations import ViolationError, violation_of
 
 LIVE_MS = 40_000
 """Within this time after the last fault, those who are connected are in one view."""
@@ -49,17 +47,7 @@ def run_plan(plan: Plan, story: list[Event] | None = None) -> Result:
 
 
 def run_world(world: World) -> Result:
-    violation = ""
-    try:
-        _run(world)
-    except ViolationError as broken:
-        violation = f"at {world.now_us / 1e6:.3f} s: {broken}"
-    except Exception as error:  # whatever goes wrong inside is a finding of this seed
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        violation = (
-            f"at {world.now_us / 1e6:.3f} s: {type(error).__name__}: {error} "
-            f"({where.filename.rsplit('/', 1)[-1]}:{where.lineno} {where.name})"
-        )
+    violation = violation_of(world, lambda: _run(world))
     judge = world.judge
     return Result(
         world.plan.seed,

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import secrets
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.checkers import channel_traces
-from antiphon.errors import IllegalStateError
 from antiphon.formats.channel_trace import ChannelEvent, ChannelReading
 from antiphon.io.transport import Address, format_address
 from antiphon.lab.chaos.channels.faults import FaultInjector, Undo, lives, newest_primary, notes
 from antiphon.lab.chaos.channels.links import Network
 from antiphon.lab.chaos.channels.plan import draw_plan
 from antiphon.lab.chaos.channels.program import CALM, Note, Spec, digested
+from antiphon.lab.chaos.command import Report, carry_out, show_faults, show_violations
 from antiphon.lab.chaos.plan import Fault
 from antiphon.lab.chaos.processes import Programs
 from antiphon.model.peer_views import is_quorum
 from antiphon.server.local_cluster import HOST, free_port
-from antiphon.terminal.lines import say, say_json
-from antiphon.terminal.screen import Screen, Table
+from antiphon.terminal.lines import say
 
 CLUSTER = "chaos"
 PROGRAM = "antiphon.lab.chaos.channels.program"
@@ -43,45 +39,22 @@ SHOWN_MAX = 20
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `antiphon chaos --peers`, and return its exit code: 1 if there are violations."""
-    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
-    folder = Path(args.trace or tempfile.mkdtemp("-antiphon-chaos"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise IllegalStateError(f"{folder} is not empty: this run and an older one would mix there")
-    try:
-        report = ChannelChaos(seed, args.seconds, args.peers, folder).run()
-    except BaseException:
-        say(f"logs and traces are in {folder}")
-        raise
-    if report["violations"]:
-        report["folder"] = str(folder)
-    elif not args.trace:
-        shutil.rmtree(folder)
-    if args.json:
-        say_json(report)
-    else:
-        _print(report)
-    return 1 if report["violations"] else 0
+
+    def chaos(seed: int, folder: Path) -> Report:
+        return ChannelChaos(seed, args.seconds, args.peers, folder).run()
+
+    return carry_out(args, chaos, _print)
 
 
-def _print(report: dict[str, Any]) -> None:
-    screen = Screen()
-    table = Table("injected", "times", title=f"seed {report['seed']}")
-    for kind, times in report["faults"].items():
-        table.add_row(kind, str(times))
-    screen.print(table)
+def _print(report: Report) -> None:
+    show_faults(report)
     say(
         f"{report['peers']} processes, {report['lives']} lives: {report['sent']} messages were "
         f"sent, {report['delivered']} delivered, {report['views']} views shown. The first view of "
         f"all took {report['first_view_s']} s, the last one {report['last_view_s']} s after all "
         "was repaired"
     )
-    for violation in report["violations"][:SHOWN_MAX]:
-        say(f"VIOLATION: {violation}")
-    if report["violations"]:
-        say(f"{len(report['violations'])} violations; logs and traces are in {report['folder']}")
-    else:
-        say("all promises were kept")
+    show_violations(report, SHOWN_MAX, "all promises were kept")
 
 
 class ChannelChaos:
