@@ -364,6 +364,25 @@ def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) 
     run(test)
 
 
+def test_a_goodbye_to_a_connection_that_is_gone_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was given up in this turn of the loop: uvloop would raise."""
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.setattr(connection, "QUEUE_BYTES", 10)
+
+    async def test() -> None:
+        async with peers("a", "b") as (a, b):
+            a.dial(b)
+            await eventually(lambda: a.knows(b) and b.knows(a))
+            a.transport.send([b.id], b"abc", b"more than may wait")
+            await a.transport.close()
+            assert a.transport.linked == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
 def test_a_process_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "QUEUE_BYTES", 1 << 20)
 

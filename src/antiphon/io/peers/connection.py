@@ -170,8 +170,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.flush()
 
     def flush(self) -> None:
-        """Have what was sent leave, as far as the other side takes it."""
-        if self._queue and not self._full and self._socket is not None:
+        """Have what was sent leave, as far as the other side takes it; nothing if the connection
+        ends."""
+        if self._queue and not self._full and self._socket is not None and not self.ended:
             frames, size = self._queue, self._queued_bytes
             self._queue, self._queued_bytes = [], 0
             write_parts(self._socket, frames, size)

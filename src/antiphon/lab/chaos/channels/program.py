@@ -29,7 +29,8 @@ from antiphon.peers.stack.stacks import total_uniform
 from antiphon.terminal.lines import complain
 
 CALM = "calm"
-CONNECT_S = 20.0
+CONNECT_S = 45.0
+"""Less than `Programs` waits for the end of a process, which may be connecting then."""
 NO_ROOM_S = 0.2
 RETRY_S = 0.2
 TURN_S = 0.02
