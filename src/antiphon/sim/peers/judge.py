@@ -106,6 +106,8 @@ class Judge:
     def _follows(self, view: PeerView, changed: Changed) -> None:
         """Check that of all primary views shown, the older ones belong to the past of each; those
         of other foundings must have ended for good."""
+        if view.seats and 2 * len({*view.seats} & {*view.members}) <= len(view.seats):
+            raise ViolationError(f"seats: {view} has no majority of those who founded the group")
         founding = changed.founding
         assert founding is not None, f"{view} has no founding"
         self._pasts[view.id] = changed.past

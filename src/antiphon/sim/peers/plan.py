@@ -123,7 +123,7 @@ def draw_plan(seed: int) -> Plan:
         random.choice(((50, 300), (200, 2_000), (100, 20_000))),
         random.choice((0.0, 0.0, 0.02)),
         random.choice((30, 300)),
-        random.choice((0, 200, 400) if is_busy else (0, 30, 100, 400)),
+        random.choice((0, 30, 200, 400) if is_busy else (0, 30, 100, 400)),
         _draw_levels(random),
         random.choice((0.0, 0.0, 0.2)),
         random.choice((0, 0, 200)),
