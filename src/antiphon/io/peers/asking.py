@@ -17,9 +17,9 @@ from antiphon.io.transport import parse_address
 def ask(
     address: str, question: wire.Question, tls: Tls | None, plaintext: bool, timeout: float
 ) -> wire.Answer:
-    """Return the answer of the process at this address. Raises `OSError` if nobody answers within
-    `timeout` seconds, `FormatError` if it is not a process of a channel, and `ConfigurationError`
-    if it would be plaintext off loopback."""
+    """Return the answer of the process at this address. Raise `OSError` if no process answers
+    within `timeout` seconds, `FormatError` if it is not a process of a channel, and
+    `ConfigurationError` if it would be plaintext off loopback."""
     host, port = parse_address(address)
     if tls is None and not plaintext:
         check_plain(host)

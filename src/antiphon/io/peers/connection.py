@@ -1,9 +1,9 @@
 """One TCP connection between two processes of a channel: frames both ways, none before a good
 handshake (`formats/peer_wire.py`).
 
-Promise: what arrives is whole, in order and from the process that its handshake names, or the
-connection ends with a reason; before the handshake nobody can make this process keep more than
-`HELLO_MAX` bytes, or wait longer than `HANDSHAKE_S`.
+Promise: frames arrive whole, in order and from the process that its handshake names, or the
+connection ends with a reason; before the handshake no other side can make this process keep more
+than `HELLO_MAX` bytes, or wait longer than `HANDSHAKE_S`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ HANDSHAKE_S = 5.0
 """Within this time a connection has shaken hands, or it is closed."""
 
 QUEUE_BYTES = 96 << 20
-"""The bytes that may wait to be sent to one process: more than the stack lets anybody owe (`Flow`),
-and more than the largest frame. At the limit the connection ends, and its process is dialled
-again."""
+"""The bytes that may wait to be sent to one process: more than the stack lets a process owe
+(`Flow`), and more than the largest frame. At the limit the connection ends, and its process is
+dialled again."""
 
 WRITE_BUFFER_BYTES = 256 << 10
 """The bytes that the event loop may hold ahead of the socket; the rest waits here, where it is
@@ -43,28 +43,29 @@ class Hub(Protocol):
     own: PeerHello
 
     def opened(self, connection: PeerConnection) -> None:
-        """The connection is there, and nobody has said anything."""
+        """Take a connection, before any handshake."""
 
     def greeted(self, connection: PeerConnection, hello: PeerHello) -> wire.Refused | None:
-        """Look at the other side's handshake; None: it is welcome."""
+        """Check the other side's handshake; return why it is refused, None: it is welcome."""
 
     def ready(self, connection: PeerConnection) -> bool:
-        """The handshake is over: return whether this connection is used from here on."""
+        """Take the end of the handshake; return whether this connection is used from here on."""
 
     def asked(self, question: wire.Question) -> wire.Answer:
         """Answer a program that does not take part."""
 
     def came(self, connection: PeerConnection, bodies: Sequence[Body]) -> None:
-        """Frames of the stack have arrived."""
+        """Take frames of the stack."""
 
     def refused(self, connection: PeerConnection, reason: str, again: bool) -> None:
-        """One of the two does not want this connection. `again`: it may want a later one."""
+        """Note that one of the two sides refuses this connection. `again`: a later one may be
+        welcome."""
 
     def replaced(self, reason: str) -> None:
-        """The other side has a member of this process's name."""
+        """Note that the other side has a member of this process's name."""
 
     def left(self, connection: PeerConnection) -> None:
-        """The connection is gone."""
+        """Take the end of a connection."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -72,11 +73,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, hub: Hub, dialled: bool) -> None:
         self.dialled = dialled
-        self.peer: PeerHello | None = None  # once it has said who it is
+        self.peer: PeerHello | None = None  # after its handshake
         self.used = False  # the handshake is over, and this is the one between the two
         self.doubled = False  # another one is used instead
         self.goodbye = False  # the other side has said that it ends
-        self.reason = ""  # why it ended, as far as it is known
+        self.reason = ""  # why it ended, if that is known
         self.name = "?"
         self.host = ""  # of the other side
         loop = asyncio.get_running_loop()
@@ -89,7 +90,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._socket: asyncio.Transport | None = None
         self._queue: list[Body] = []
         self._queued_bytes = 0
-        self._full = False  # the event loop holds enough; what comes now waits in the queue
+        self._full = False  # the event loop holds enough; later frames wait in the queue
         self._timer: asyncio.TimerHandle | None = None
 
     # -- Called by the event loop --------------------------------------------------------------
@@ -152,11 +153,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Return how many bytes were sent and have not left for the event loop yet."""
+        """Return the number of bytes that were sent and have not left for the event loop yet."""
         return self._queued_bytes
 
     def send(self, head: bytes, body: Body) -> None:
-        """Queue a frame; `flush` has it leave."""
+        """Queue a frame; `flush` sends it."""
         size = len(head) + len(body)
         if self._queued_bytes + size > QUEUE_BYTES:
             self.abort(f"it has not taken {self._queued_bytes} bytes that were sent to it")
@@ -170,7 +171,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.flush()
 
     def flush(self) -> None:
-        """Have what was sent leave, as far as the other side takes it; nothing if the connection
+        """Send the queued frames, as far as the other side takes them; none if the connection
         ends."""
         if self._queue and not self._full and self._socket is not None and not self.ended:
             frames, size = self._queue, self._queued_bytes
@@ -178,7 +179,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             write_parts(self._socket, frames, size)
 
     def end(self, reason: str) -> None:
-        """Close, after what is queued was handed on."""
+        """Close, after the queued frames were handed on."""
         if self._socket is None or self._socket.is_closing():
             return
         self.reason = self.reason or reason
@@ -223,7 +224,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.peer = hello
         self.name = f"{hello.member} at {self.name}"
         if not self.dialled:
-            self._say_hello()  # before anything is refused: so the other side knows whom it met
+            self._say_hello()  # before a refusal: so the other side knows this process
         refused = self._hub.greeted(self, hello)
         if refused is not None:
             self.say(refused)

@@ -26,8 +26,8 @@ NOT_HERE = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 def listening_socket(
     addresses: Sequence[str], check: Callable[[str], None]
 ) -> tuple[socket.socket, str]:
-    """Return a socket that listens at the first of these addresses that can be had, and its host.
-    Raises `OSError` if there is none, and what `check` raises for a host."""
+    """Return a socket that listens at the first of these addresses that is free, and its host.
+    Raise `OSError` if there is none, and the errors of `check` for a host."""
     failures = []
     for address in addresses:
         host, port = parse_address(address)
@@ -53,8 +53,8 @@ def listening_socket(
 
 
 class Acceptor:
-    """Takes connections from a listening socket, until it is closed. Each shakes its TLS hands in a
-    task of its own, and a failure there is logged: event loops keep it to themselves.
+    """Takes connections from a listening socket, until it is closed. The TLS handshake of each is a
+    task of its own, whose failure is logged, for event loops do not report it.
 
     Promise: after `close`, no socket is left open that was taken and has no connection yet. That is
     why the listener is a reader of the loop: a cancelled `sock_accept` may lose a socket.
@@ -75,7 +75,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take no more."""
+        """Take no more connections."""
         if self._listener.fileno() < 0:
             return
         self._loop.remove_reader(self._listener)
@@ -93,7 +93,7 @@ class Acceptor:
         try:
             sock, address = self._listener.accept()
         except (BlockingIOError, InterruptedError):
-            return  # the one that dialled has hung up meanwhile
+            return  # the other side has closed it meanwhile
         except OSError as error:
             logger.warning("cannot take a connection: %s", error)
             self._loop.remove_reader(self._listener)
@@ -112,7 +112,7 @@ class Acceptor:
 
     def _has_begun(self, sock: socket.socket, name: str, task: asyncio.Task[None]) -> None:
         """Close the socket unless it has a connection now. Not in `_begin`: a task that is
-        cancelled before its first step runs nothing of it."""
+        cancelled before its first step runs no code."""
         self._begun.discard(task)
         if task.cancelled():
             sock.close()

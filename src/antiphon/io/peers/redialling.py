@@ -1,4 +1,4 @@
-"""Dialling one address until somebody answers, and again when the connection is lost."""
+"""Dialling one address until a process answers, and again when the connection is lost."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ logger = logging.getLogger("antiphon.io.peers")
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 1.0
 GIVE_UP_S = 60.0
-"""An address that nobody asked to keep is dialled for this long without success."""
+"""An address that is not kept is dialled for this long without success."""
 
 
 class Dialler(Protocol):
     """The transport, as its rediallers see it."""
 
     async def connect(self, address: str) -> MemberId | None:
-        """Return the process at this address, connected; None: it is this one. Raises `OSError` or
-        `FormatError`."""
+        """Connect to the process at this address, and return it; None: it is this one. Raise
+        `OSError` or `FormatError`."""
 
     def failed(self, address: str, error: OSError | FormatError) -> None:
-        """There is no connection to the process at this address, for now."""
+        """Note that there is no connection to the process at this address, for now."""
 
     async def until_lost(self, process: MemberId) -> bool:
-        """Wait until there is no connection to this process. Return whether it said goodbye."""
+        """Wait until there is no connection to this process. Return whether it ended in order."""
 
 
 class Redialler:
-    """Keeps one address connected, in a task. `keep`: for ever; otherwise until whoever is there
-    says goodbye, or does not answer for `GIVE_UP_S`."""
+    """Keeps one address connected, in a task. `keep`: forever; otherwise until the process there
+    ends in order, or does not answer for `GIVE_UP_S`."""
 
     def __init__(self, dialler: Dialler, address: str) -> None:
         self.keep = False
@@ -54,7 +54,7 @@ class Redialler:
         self._task.cancel()
 
     def forget(self) -> None:
-        """Keep it no longer: nobody is expected there."""
+        """Keep it no longer: no process is expected there."""
         self.keep = False
         if not self._connected:
             self._task.cancel()

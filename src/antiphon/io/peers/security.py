@@ -1,10 +1,10 @@
-"""Who may talk to a channel's process: on loopback anybody on this machine; elsewhere whoever has a
-certificate of the same authority.
+"""Who may talk to a channel's process: on loopback any process of this machine; elsewhere those
+with a certificate of the same authority.
 
 Promise: with `Tls`, both sides of each connection speak TLS 1.3 and show a certificate that the
-authority has signed, and whoever has one is trusted: names in certificates are not compared with
-names of members. Without it, `check_plain` refuses addresses off loopback, unless plaintext was
-asked for.
+authority has signed, and every owner of one is trusted: names in certificates are not compared with
+names of members. Without it, `check_plain` refuses addresses off loopback, unless the program
+allows plaintext.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Contexts(msgspec.Struct, frozen=True):
 
 
 def contexts_of(tls: Tls) -> Contexts:
-    """Return what sockets need. Raises `ConfigurationError` if the files make no sense."""
+    """Return the TLS contexts for sockets. Raise `ConfigurationError` if the files make no
+    sense."""
     return Contexts(_context(tls, ssl.PROTOCOL_TLS_SERVER), _context(tls, ssl.PROTOCOL_TLS_CLIENT))
 
 
@@ -57,7 +58,7 @@ def _context(tls: Tls, side: int) -> ssl.SSLContext:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this host is this machine, and nobody else can reach it there."""
+    """Return whether this host is this machine, and no other machine can reach it there."""
     if host == "localhost":
         return True
     try:

@@ -1,13 +1,13 @@
 """All connections of one process of a channel: one port, and one connection to each other process.
 
-Promises: what is sent to a process arrives once and in order while a connection to it lives, and
-not at all without one; `PeerHandler` hears of a process's connection before its first frame, and of
-its end after its last one. Of two connections between the same two processes, which come about when
-both dial at once, both sides keep the one that the smaller `MemberId` has dialled. A lost
-connection is dialled again after a pause that doubles.
+Promises: frames for a process arrive once and in order while a connection to it lives, and not at
+all without one; `PeerHandler.linked` is called before a process's first frame, and `unlinked` after
+its last one. Of two connections between the same two processes, which come about when both dial at
+once, both sides keep the one that the smaller `MemberId` has dialled. A lost connection is dialled
+again after a pause that doubles.
 
-Refused are processes of another cluster, with another stack or wire version, and those that
-`PeerHandler.welcome` has a reason against; both sides log why, and the one that was refused is told
+It refuses processes of another cluster, with another stack or wire version, and those for which
+`PeerHandler.welcome` returns a reason; both sides log it, and the refused one gets it
 (`PeerHandler.refused`).
 """
 
@@ -43,7 +43,7 @@ DOUBLED_S = 1.0
 
 
 class StrangerError(ConnectionError):
-    """Somebody is there, but nobody that this process can talk to."""
+    """A process answers, but this one cannot talk to it."""
 
 
 class PeerHandler(Protocol):
@@ -53,23 +53,23 @@ class PeerHandler(Protocol):
         """Return why this process may not be connected now; None if it may."""
 
     def linked(self, process: MemberId, address: str) -> None:
-        """There is a connection to this process, which listens at this address."""
+        """Take a connection to this process, which listens at this address."""
 
     def unlinked(self, process: MemberId, goodbye: bool) -> None:
-        """It is gone. `goodbye`: the process has said that it ends."""
+        """Take the end of the connection to this process. `goodbye`: the process ends in order."""
 
     def arrived(self, process: MemberId, bodies: Sequence[Body]) -> None:
-        """Frames of the stack have come from this process."""
+        """Take frames of the stack from this process."""
 
     def refused(self, who: str, reason: str, again: bool) -> None:
-        """There is no connection to this process, or at this address, for it or this process does
-        not want one. `again`: a later attempt may succeed."""
+        """Note that there is no connection to this process, or at this address, for one of the two
+        refuses it. `again`: a later attempt may succeed."""
 
     def unreachable(self, address: str) -> None:
-        """Nobody is at this address."""
+        """Note that no process is at this address."""
 
     def replaced(self, reason: str) -> None:
-        """A primary view of others has another process of this one's name."""
+        """Note that a primary view of others has another process of this one's name."""
 
     def asked(self, what: str) -> wire.Answer:
         """Answer a program that does not take part; see `Question`."""
@@ -125,7 +125,7 @@ class PeerTransport:
         redialler.keep = redialler.keep or keep
 
     def forget(self, address: str) -> None:
-        """Do not keep this address connected of one's own accord any more."""
+        """Do not dial this address again by itself any more."""
         if (redialler := self._rediallers.get(address)) is not None:
             redialler.forget()
 
@@ -137,7 +137,7 @@ class PeerTransport:
 
     def send(self, to: Iterable[MemberId], head: bytes, body: Body) -> None:
         """Queue a frame, which is in two parts, for these processes, as far as there are
-        connections; `flush` has it leave. The parts are not copied before."""
+        connections; `flush` sends it. The parts are not copied before."""
         head = frame_head(body, envelope=head) + head
         for process in to:
             connection = self._links.get(process)
@@ -146,20 +146,20 @@ class PeerTransport:
                 self._unsent[connection] = None
 
     def flush(self) -> None:
-        """Have everything that was sent leave."""
+        """Send all queued frames."""
         if self._unsent:
             unsent, self._unsent = self._unsent, {}
             for connection in unsent:
                 connection.flush()
 
     def refuse(self, process: MemberId, refused: wire.Refused) -> None:
-        """End the connection to a process, which is told why."""
+        """End the connection to a process, which gets the reason."""
         if (connection := self._links.get(process)) is not None:
             connection.say(refused)
             connection.end(refused.reason)
 
     async def close(self) -> None:
-        """Say goodbye to all, and end."""
+        """End all connections in order."""
         self._closing = True
         if self._acceptor is not None:
             self._acceptor.close()
@@ -178,7 +178,7 @@ class PeerTransport:
         return list(self._links)
 
     def counts(self) -> dict[str, int]:
-        """Return what people may want to know."""
+        """Return the counts for operators."""
         return {
             "connections": len(self._links),
             "strangers": len(self._strangers),
@@ -224,7 +224,7 @@ class PeerTransport:
         return peer.member
 
     def failed(self, address: str, error: OSError | FormatError) -> None:
-        """Tell the process why there is no connection. What was said in a handshake it knows."""
+        """Report to the handler why there is no connection, unless a handshake has done so."""
         if isinstance(error, StrangerError):
             self._handler.refused(address, str(error), True)
         elif isinstance(error, OSError):
@@ -234,14 +234,14 @@ class PeerTransport:
         """Wait until there is no connection to this process. Return whether it said goodbye."""
         goodbye = False
         while (connection := self._links.get(process)) is not None:
-            await asyncio.wait([connection.lost])  # not cancelled with the one that waits
+            await asyncio.wait([connection.lost])  # not cancelled with its waiter
             goodbye = connection.goodbye
         return goodbye
 
     # -- Called by connections -----------------------------------------------------------------
 
     def opened(self, connection: PeerConnection) -> None:
-        """The connection is there, and nobody has said anything."""
+        """Take a connection, before any handshake."""
         self._strangers[connection] = None
         if len(self._strangers) > STRANGERS_MAX:
             oldest = next(iter(self._strangers))
@@ -249,7 +249,7 @@ class PeerTransport:
             oldest.abort(f"more than {STRANGERS_MAX} connections have not shaken hands")
 
     def greeted(self, connection: PeerConnection, hello: PeerHello) -> wire.Refused | None:
-        """Look at the other side's handshake; None: it is welcome."""
+        """Check the other side's handshake; return why it is refused, None: it is welcome."""
         process = hello.member
         if process == self.own.member:
             return wire.Refused("it is itself", False)
@@ -285,7 +285,8 @@ class PeerTransport:
         self._handler.arrived(connection.peer.member, bodies)
 
     def refused(self, connection: PeerConnection, reason: str, again: bool) -> None:
-        """One of the two does not want this connection. `again`: it may want a later one."""
+        """Note that one of the two sides refuses this connection. `again`: a later one may be
+        welcome."""
         peer = connection.peer
         if peer is None or peer.member == self.own.member:
             return
@@ -297,7 +298,7 @@ class PeerTransport:
         self._handler.refused(str(peer.member), reason, again)
 
     def replaced(self, reason: str) -> None:
-        """The other side of a connection has a member of this process's name."""
+        """Note that the other side of a connection has a member of this process's name."""
         self._handler.replaced(reason)
 
     def asked(self, question: wire.Question) -> wire.Answer:
@@ -308,7 +309,7 @@ class PeerTransport:
         return self._handler.asked(question.what)
 
     def left(self, connection: PeerConnection) -> None:
-        """The connection is gone."""
+        """Take the end of a connection."""
         self._strangers.pop(connection, None)
         self._unsent.pop(connection, None)
         peer = connection.peer
@@ -359,8 +360,8 @@ class PeerTransport:
 
 
 def _address_of(connection: PeerConnection) -> str:
-    """Return where this process can be dialled; of one that listens everywhere, the host that the
-    connection came from."""
+    """Return the address to dial this process; for one that listens everywhere, with the host of
+    the connection."""
     assert connection.peer is not None
     host, port = parse_address(connection.peer.address)
     unspecified = host in ("0.0.0.0", "::")

@@ -1,2 +1,2 @@
-"""The conversation of a program with its running stack: what waits to be sent, what waits to be
-received, and when it ends. Pure."""
+"""The conversation of a program with its running stack: messages that wait to be sent or received,
+and its end. Pure."""

@@ -33,9 +33,9 @@ class View(views.View):
     """A view of a channel: `id`, `members` and `primary` as in groups that servers keep.
 
     `members`: the names, the oldest member first; `processes`: the same with the number of each
-    one's life; `leader`: the name of the member that orders messages, and that looks after the next
-    change. `primary`: of all views at a time at most one is primary, and all primary ones that are
-    shown form one chain.
+    one's life; `leader`: the name of the member that orders messages, and coordinates the next
+    change. `primary`: of all views at a time at most one is primary, and all primary ones form one
+    chain.
     """
 
     _peer_view: PeerView
@@ -65,7 +65,7 @@ class View(views.View):
 
 
 class Occurrence(NamedTuple):
-    """A new view, in the order of what a channel receives."""
+    """A new view, at its place among the messages that a channel receives."""
 
     view: View
     joined: tuple[str, ...]

@@ -16,8 +16,8 @@ from antiphon.peers.layers.total import Ordered
 
 class Causes(Header, frozen=True):
     """How many multicasts of each member, by its place in the view, the sender had handed up when
-    it sent this one. Its own count has all that it had sent: with this one, unless that is for some
-    members alone."""
+    it sent this one. Its own count has all its multicasts so far: with this one, unless that is for
+    some members alone."""
 
     counts: tuple[int, ...]
     alone: bool = False
@@ -44,17 +44,17 @@ class Causal(Layer):
     sender of the second, or handed up there, before the second was sent, every member hands up the
     first one first. A member's own messages wait, too.
 
-    Need: `in view`. Place it above `Uniform` and `Safe`, which hold back what others may depend on,
-    and below `Total`: its order is that of the leader's messages, each of which comes after all
-    that the leader was given before it.
+    Need: `in view`. Place it above `Uniform` and `Safe`, which hold back messages that others may
+    depend on, and below `Total`: its order is that of the leader's messages, each of which comes
+    after all that the leader handed up before it.
 
-    Limits: behind a lost message, what depends on it waits until the view ends, and is dropped if
-    nobody has the lost one any more. A message to some members waits for its causes, and nothing
+    Limits: messages that depend on a lost one wait until the view ends, and are dropped if no
+    member has the lost one any more. A message to some members waits for its causes, and no message
     waits for it. Each frame carries a number for each member. Above `Uniform`, in a primary view,
-    the leader orders nothing before all members hold the causal messages that it was given earlier:
-    otherwise these could be lost with all that have them, and an agreed message that depends on
-    them must not be. So agreed messages that are mixed with causal ones wait for the slowest
-    member.
+    the leader orders no message before all members hold the causal messages that it handed up
+    earlier: otherwise these could be lost with all that have them, while an agreed message that
+    depends on them must not be. So agreed messages that are mixed with causal ones wait for the
+    slowest member.
     """
 
     name = "causal"
@@ -64,7 +64,7 @@ class Causal(Layer):
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], list[_Waiting]] = {}
-        """By the count that a frame waits for: whose, and how high it must be."""
+        """The waiting frames by the count that each waits for: the member, and the count."""
 
         self._later: deque[_Leaving] = deque()
         self._unstable: dict[MemberId, int] = {}
@@ -86,9 +86,9 @@ class Causal(Layer):
         self._announced = 0
         self._leads = view.leader == self.me
         self._unwatched = (self.me, view.leader)
-        # What was not sent yet is ordered again: its senders have kept it.
+        # Messages that have not left yet are ordered again: their senders have kept them.
         self._later.clear()
-        # Other members may go on without what this one hands up, but for agreed messages.
+        # Other members may go on without messages that this one hands up, except agreed ones.
         self._holders = self._reliable if self._is_uniform and view.primary else None
 
     # -- Sending -------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Causal(Layer):
         return Down(frame.push(Causes(tuple(counts))))
 
     def _send(self) -> list[Effect]:
-        """Send what waited until all members hold its causes."""
+        """Send the messages whose causes all members hold now."""
         sent: list[Effect] = []
         while self._later and not self._frozen and self._all_hold(self._later[0].causes):
             leaving = self._later.popleft()
@@ -148,7 +148,7 @@ class Causal(Layer):
         return self._take(_Waiting(frame.pop(), sender, header))
 
     def _take(self, arrived: _Waiting) -> list[Effect]:
-        """Return what can be handed up now."""
+        """Return the messages that can be handed up now."""
         handed: list[Effect] = []
         candidates = deque([arrived])
         while candidates:
@@ -163,7 +163,8 @@ class Causal(Layer):
         return handed
 
     def _lacks(self, waiting: _Waiting) -> tuple[int, int] | None:
-        """Return a count that this frame must wait for: whose, and how high."""
+        """Return a count that this frame must wait for: the member, and the count; None: there is
+        none."""
         wanted = waiting.header.counts
         own = -1 if waiting.header.alone else self._ranks[waiting.sender]
         for whose, (count, has) in enumerate(zip(wanted, self._counts, strict=True)):
@@ -172,8 +173,8 @@ class Causal(Layer):
         return None
 
     def _count(self, waiting: _Waiting) -> tuple[int, int] | None:
-        """Count a frame that is handed up; return whose count has become how high. None: it has
-        been handed up before."""
+        """Count a frame that is handed up; return the member and its new count. None: it has been
+        handed up before."""
         whose = self._ranks[waiting.sender]
         if waiting.header.counts[whose] <= self._counts[whose]:
             return None
@@ -194,8 +195,9 @@ class Causal(Layer):
     # -- For people ----------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, Any]:
-        """`waiting`: messages that wait for their causes; `from`: whose these are; `leaving`:
-        messages in total order, at the leader, whose causes not all members hold."""
+        """Return the counts for operators. `waiting`: messages that wait for their causes; `from`:
+        the senders of these; `leaving`: messages in total order, at the leader, whose causes not
+        all members hold."""
         waiting = [each for several in self._waiting.values() for each in several]
         senders = sorted({each.sender.name for each in waiting})
         return {"waiting": len(waiting), "from": senders, "leaving": len(self._later)}

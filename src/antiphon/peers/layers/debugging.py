@@ -32,8 +32,8 @@ class Passed(NamedTuple):
 class Tap(Layer):
     """Keeps the frames that pass by, in both directions: the last `keep` of them (`passed`).
 
-    Promise: frames pass unchanged. Need: nothing. Limits: it shows what the layers below leave of
-    the network, and what those above make of the program; place it accordingly.
+    Promise: frames pass unchanged. Need: nothing. Limits: it keeps frames as the layers below and
+    above have changed them; place it accordingly.
     """
 
     name = "tap"
@@ -61,7 +61,7 @@ class Tap(Layer):
 
 
 class _Late(Layer):
-    """The base of layers that hand frames up later than they came. `frozen`: nothing may be handed
+    """The base of layers that hand frames up later than they came. `frozen`: no frame may be handed
     up now; it is never set next to the network, where views mean nothing."""
 
     local = True
@@ -84,17 +84,17 @@ class _Late(Layer):
         return super().install(view, summary, now_ms)
 
     def hand_out(self) -> Sequence[Effect]:
-        """Hand up everything that waits."""
+        """Hand up all waiting frames."""
         raise NotImplementedError
 
 
 class Hold(_Late):
-    """Holds frames that come in until it is told to release them.
+    """Holds frames that come in until a test releases them.
 
     Promise: from `hold` to `unhold` frames wait (`held`), also this process's own; they can be
-    released one at a time or all, reversed and shuffled. What a method returns is for
-    `Running.act`. Need: nothing. Limits: it holds without bound, and nothing can be released during
-    a change of the view, when it stands above layers that promise `in view`.
+    released one at a time or all, reversed and shuffled. Hand the results of its methods to
+    `Running.act`. Need: nothing. Limits: it holds without bound, and no frame can be released
+    during a change of the view, when it stands above layers that promise `in view`.
     """
 
     name = "hold"
@@ -108,7 +108,7 @@ class Hold(_Late):
         self._which = which
 
     def unhold(self) -> Sequence[Effect]:
-        """Hold no more, and release what is held."""
+        """Hold no more, and release the held frames."""
         self._which = None
         return self.release()
 
@@ -119,11 +119,11 @@ class Hold(_Late):
         return self.hand_out() if at is None else (self.held.pop(at),)
 
     def reverse(self) -> None:
-        """Turn the order of what is held around."""
+        """Reverse the order of the held frames."""
         self.held.reverse()
 
     def shuffle(self) -> None:
-        """Bring what is held into an order by chance."""
+        """Shuffle the held frames."""
         self.random.shuffle(self.held)
 
     def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
@@ -141,7 +141,7 @@ class Hold(_Late):
 
 
 class Shuffle(_Late):
-    """Hands frames up in an order by chance.
+    """Hands frames up in a random order.
 
     Promise: each frame is handed up once, when `width` others wait or after `SHUFFLE_MS` without a
     new one. Need: nothing. Limits: a frame is overtaken by few others, not by all.
@@ -178,7 +178,7 @@ class Shuffle(_Late):
 
 
 class Delay(_Late):
-    """Hands frames up later, by a time that chance draws for each.
+    """Hands frames up later, by a random time for each.
 
     Promise: each frame is handed up once, within `max_ms`, and those of one sender in their order,
     as by a slow link. Need: nothing. Limits: time passes only when the stack is ticked.
@@ -216,7 +216,7 @@ class Delay(_Late):
 
 
 class Drop(Layer):
-    """Loses frames that come in, by chance: of each hundred `share` times a hundred.
+    """Loses a random `share` of the frames that come in.
 
     Promise: those that are not lost pass unchanged. Need: nothing. Limits: `share` may be changed
     at any time; the new one applies to frames that come later.
@@ -243,7 +243,7 @@ class Drop(Layer):
 
 
 class Duplicate(Layer):
-    """Hands frames up twice, by chance: of each hundred `share` times a hundred.
+    """Hands a random `share` of the frames up twice.
 
     Promise: each frame is handed up once or twice, unchanged. Need: nothing. Limits: `share` may be
     changed at any time; a copy follows its frame at once, unless a `Shuffle` above separates them.

@@ -23,7 +23,7 @@ class Links(Header, frozen=True):
 
 
 class Via(Header, frozen=True):
-    """Where a frame comes from, and where it is to go from here; empty: it is for this process."""
+    """The origin of a frame, and its targets from here; empty: it is for this process."""
 
     origin: MemberId
     targets: tuple[MemberId, ...]
@@ -33,13 +33,13 @@ class Detour(Layer):
     """Makes processes reachable that are connected through a third one.
 
     Promise: a frame for a process that this one is not connected to goes through one that is
-    connected to both, as far as this process knows one; to the layers above it looks as if it had
-    come directly. So a cut between two processes does not show as long as a third hears both.
+    connected to both, as far as this process knows one; the layers above get it as if it had come
+    directly. So they do not notice a cut between two processes as long as a third hears both.
 
     Need: it is the lowest layer, for it goes by the driver's connections.
 
-    Limits: one process between, not two; a connection that is open and loses everything is not
-    noticed here. A frame may overtake another one when a connection comes or goes.
+    Limits: one process between, not two; an open connection that loses all frames goes unnoticed. A
+    frame may overtake another one when a connection comes or goes.
     """
 
     name = "detour"
@@ -130,6 +130,7 @@ class Detour(Layer):
     # -- For people ------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, Any]:
-        """`detours`: members without a connection, and through whom frames for them go."""
+        """Return the state for operators. `detours`: members without a connection, and the process
+        through which frames for them go."""
         vias = {member: self._via(member) for member in self._far}
         return {"detours": {str(member): str(via) for member, via in vias.items() if via}}

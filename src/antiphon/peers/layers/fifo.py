@@ -1,4 +1,4 @@
-"""Sender order: what a member sends is handed up in the order in which it was sent."""
+"""Sender order: frames of a member are handed up in the order in which it sent them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WAITING_MAX = 10_000
 
 
 class InOrder(Header, frozen=True):
-    """The number of a frame among those of its sender in this view: of its multicasts, or of what
-    it sent to the receiver alone."""
+    """The number of a frame among those of its sender in this view: of its multicasts, or of its
+    frames for the receiver alone."""
 
     number: int
     alone: bool = False
@@ -23,10 +23,10 @@ class Fifo(Layer):
     """Sender order, by numbers, for stacks without `Reliable`, which keeps this order itself.
 
     Promise: a member's multicasts are handed up in the order in which it sent them, each at most
-    once, and so is what it sends to one member; there is no order between the two. Frames of the
-    level `NONE` are passed on as they come. Need: `in view`. Limits: this layer asks for nothing
-    again. After a lost frame, those behind it wait, and are dropped when the view ends; of each
-    sender at most `WAITING_MAX` wait.
+    once, and so are its frames for one member; there is no order between the two. Frames of the
+    level `NONE` are passed on as they come. Need: `in view`. Limits: this layer repeats no frame.
+    After a lost frame, those behind it wait, and are dropped when the view ends; of each sender at
+    most `WAITING_MAX` wait.
     """
 
     name = "fifo"
@@ -69,7 +69,7 @@ class Fifo(Layer):
 
 
 class _Stream:
-    """What has arrived of one sender."""
+    """The frames of one sender that have arrived."""
 
     def __init__(self) -> None:
         self.handed_up = 0

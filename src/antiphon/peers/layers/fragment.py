@@ -11,7 +11,7 @@ from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.layer import Body, Down, Effect, Frame, Header, Layer, To, Up
 
 PARTIAL_MAX = 4
-"""Of each process so many frames may be incomplete; the oldest gives way to one more."""
+"""Most incomplete frames of one process; one more drops the oldest."""
 
 
 class Piece(Header, frozen=True):
@@ -24,7 +24,7 @@ class Piece(Header, frozen=True):
 
 
 class _Partial:
-    """A frame of which not all pieces are there."""
+    """A frame with missing pieces."""
 
     __slots__ = ("first", "left", "pieces")
 
@@ -101,17 +101,19 @@ class Fragment(Layer):
         return partial.first.pop()._replace(body=b"".join(bodies))
 
     def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> Sequence[Effect]:
-        """The rest was on the connection."""
+        """Forget incomplete frames of a process: their other pieces are lost with the
+        connection."""
         self._partial.pop(process, None)
         return ()
 
     def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
-        """Forget what comes from outside; what comes from members may belong to the new view."""
+        """Forget pieces of processes outside the view; those of members may belong to the new
+        view."""
         super().install(view, summary, now_ms)
         for sender in [sender for sender in self._partial if sender not in view.members]:
             del self._partial[sender]
         return ()
 
     def status(self) -> Mapping[str, Any]:
-        """`incomplete`: frames of which pieces are missing."""
+        """Return the counts for operators. `incomplete`: frames with missing pieces."""
         return {"incomplete": sum(len(frames) for frames in self._partial.values())}

@@ -1,4 +1,4 @@
-"""GCom's reliable multicast: whoever gets a frame passes it on before it is handed up."""
+"""GCom's reliable multicast: each process passes a frame on before it is handed up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from antiphon.peers.layers.layer import Down, Effect, Frame, Header, Layer, To, 
 
 
 class Origin(Header, frozen=True):
-    """Who sent a frame first, by its place in the view, and its number among that member's."""
+    """The first sender of a frame, by its place in the view, and the frame's number there."""
 
     rank: int
     number: int
@@ -78,7 +78,7 @@ class Relay(Layer):
 
 
 class _Seen:
-    """Numbers of frames that were seen: all up to one, and some above it."""
+    """Numbers of known frames: all up to one, and some above it."""
 
     def __init__(self) -> None:
         self._up_to = 0

@@ -16,12 +16,12 @@ class Safe(Layer):
     """Holds messages of level safe back until all members hold them.
 
     Promise: when a message of level safe is handed out, every member of the view holds it, or the
-    view ends and all who go on from it hold it.
+    view ends and all that go on from it hold it.
 
-    Need: `Reliable` below it, which says who holds what. It belongs below `Total`, if there is one:
-    a safe message then keeps its place in the total order.
+    Need: `Reliable` below it, which knows which members hold which frames. It belongs below
+    `Total`, if there is one: a safe message then keeps its place in the total order.
 
-    Limits: what a member sends behind a safe message (in total order: what all send) waits with it.
+    Limits: later messages of its sender (in total order: of all members) wait with a safe message.
     One slow member delays all.
     """
 
@@ -58,7 +58,7 @@ class Safe(Layer):
         return released
 
     def _release(self, stream: MemberId) -> Sequence[Effect]:
-        """Hand out what all members hold, and what does not have to wait behind it."""
+        """Hand out the messages that all members hold, and those that need not wait behind them."""
         if self._frozen:
             return ()
         stable, waiting = self._reliable.stable(stream), self._held_back[stream]
@@ -72,7 +72,7 @@ class Safe(Layer):
         return ()
 
     def close(self, closing: Closing, now_ms: int) -> Sequence[Effect]:
-        """Hand out what is within the cut: it is what all who go on have."""
+        """Hand out the messages within the cut, which all members that go on have."""
         effects = []
         for stream, waiting in self._held_back.items():
             cut = closing.cut.get(stream, 0)
@@ -85,7 +85,8 @@ class Safe(Layer):
         return ()
 
     def status(self) -> Mapping[str, Any]:
-        """`held back`: messages that wait until all members hold them, by sender."""
+        """Return the counts for operators. `held back`: messages that wait until all members hold
+        them, by sender."""
         return {
             "held back": {
                 str(stream): len(waiting) for stream, waiting in self._held_back.items() if waiting

@@ -10,11 +10,11 @@ from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.layer import Frame
 
 EARLY_MAX = 4096
-"""How many frames beyond a gap are kept; the others are asked for again."""
+"""Most frames that are kept beyond a gap; the others are asked for again."""
 WANTED_MAX = 256
-"""How many missing frames are asked for at a time."""
+"""Most missing frames in one request."""
 ASK_AGAIN_MS = 100
-"""Who does not answer for so long is passed over for another holder."""
+"""A holder that does not answer for this long is passed over for another one."""
 
 
 class Stream:
@@ -34,7 +34,7 @@ class Stream:
         self._early: dict[int, Frame] = {}
 
     def __len__(self) -> int:
-        """How many frames are in memory."""
+        """Return how many frames are in memory."""
         return len(self._frames) + len(self._early)
 
     def append(self, frame: Frame) -> None:
@@ -71,7 +71,7 @@ class Stream:
             frames.popleft()
 
     def drop_early(self) -> None:
-        """Forget what is behind a gap."""
+        """Forget the frames behind a gap."""
         self._early.clear()
 
     def missing(self) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ class ViewStreams:
 
 
 class Ask(NamedTuple):
-    """A request for frames that are missing: whom to ask for which."""
+    """A request for missing frames: the holder to ask, and the frames."""
 
     holder: MemberId
     first: int
@@ -111,7 +111,7 @@ class Ask(NamedTuple):
 
 
 class Gap:
-    """What one stream lacks, and who was asked for it.
+    """The missing frames of one stream, and the holder that was asked for them.
 
     Promise: the origin is asked first; a holder that sends nothing within `ASK_AGAIN_MS` is passed
     over for the next one; a holder that sends a part is asked for the rest at once.
@@ -120,7 +120,7 @@ class Gap:
     __slots__ = ("_asked_from", "_asked_ms", "_asked_to", "_holders", "_stream", "_turn")
 
     def __init__(self, stream: Stream, holders: Sequence[MemberId]) -> None:
-        """`holders`: who may be asked, the origin first."""
+        """`holders`: the processes that may be asked, the origin first."""
         self._stream = stream
         self._holders = holders
         self._turn = 0
@@ -130,7 +130,7 @@ class Gap:
 
     @property
     def due_ms(self) -> int:
-        """When to look again at the latest."""
+        """Return when to look again at the latest."""
         return 0 if self._asked_ms is None else self._asked_ms + ASK_AGAIN_MS
 
     @property
@@ -142,7 +142,7 @@ class Gap:
         self._asked_ms = None
 
     def ask(self, now_ms: int) -> Ask | None:
-        """Return whom to ask for which frames now; None: wait."""
+        """Return the request that is due now; None: wait."""
         missing = self._stream.missing()
         if missing is None:
             return None

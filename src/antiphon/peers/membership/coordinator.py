@@ -1,5 +1,5 @@
-"""The side of the coordinator in a change: it asks, decides, hands frames on, and says when to
-show."""
+"""The side of the coordinator in a change: it asks, decides, hands frames on, and has the view
+shown."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from antiphon.peers.membership.messages import (
 from antiphon.peers.membership.records import Decision, Report
 
 REPEAT_MS = 200
-"""The coordinator repeats what has not been answered for so long."""
+"""The coordinator repeats a message that has no answer for this long."""
 PATIENCE_MS = 3000
-"""A change that takes longer is given up, and begun again with those who answered."""
+"""A change that takes longer is given up, and begun again with the processes that answered."""
 ATTEMPTS_MAX = 5
-"""How often a process may refuse before the change does without it."""
+"""Refusals of a process after which the change goes on without it."""
 
 
 class Attempt:
     """One change, from the first question until all show it.
 
-    `waves`: who is asked together; the next ones are asked when these have told what they have, so
-    that nobody is frozen for a process that refuses.
+    `waves`: processes that are asked together; the next ones are asked when these have reported, so
+    that no process is frozen for one that refuses.
     """
 
     def __init__(self, change: ViewId, waves: Sequence[Sequence[MemberId]], now_ms: int) -> None:
@@ -49,7 +49,7 @@ class Attempt:
         self.repeat_ms = now_ms + REPEAT_MS
 
     def awaited(self) -> list[MemberId]:
-        """Return who has not answered what was said last."""
+        """Return the processes that have not answered the last message."""
         if self.decision is None:
             return [process for process in self._asked() if process not in self.reports]
         return [process for process in self.present if process not in self.installed]
@@ -62,7 +62,7 @@ class Attempt:
         return ()
 
     def said(self) -> list[Effect]:
-        """Say what there is to say to those who are awaited."""
+        """Return the messages of this step for the awaited processes."""
         return [message(process, self._line()) for process in self.awaited()]
 
     def _line(self) -> Ask | Decided:
@@ -76,8 +76,8 @@ class Coordinator:
 
     Promise: it decides only with the reports of all processes of the change, and has the view shown
     only when all have installed it. `attempt`: the change under way. `again_ms`: when it may begin
-    the next one, after it was refused. Needs: `Membership` says whom to ask, and restarts an
-    attempt whose processes are gone.
+    the next one, after it was refused. Needs: `Membership` chooses the processes to ask, and
+    restarts an attempt whose processes are gone.
     """
 
     def __init__(self, me: MemberId, stack: Sequence[Layer], names: Sequence[str]) -> None:
@@ -100,11 +100,11 @@ class Coordinator:
         return self.attempt.said()
 
     def give_up(self) -> None:
-        """End the change under way; those who promised it wait for another one."""
+        """End the change under way; processes that promised it wait for another one."""
         self.attempt = None
 
     def told(self, told: Told, sender: MemberId, now_ms: int) -> list[Effect]:
-        """Take what a process has; decide if it was the last one."""
+        """Take the report of a process; decide if it was the last one."""
         attempt = self._attempt(told.change)
         if attempt is None or attempt.decision or sender not in attempt.present:
             return []
@@ -148,7 +148,7 @@ class Coordinator:
         return []
 
     def fetch(self, fetch: Fetch, sender: MemberId) -> list[Effect]:
-        """Hand a question for frames on to the process that holds them."""
+        """Hand a request for frames on to the process that holds them."""
         attempt = self._attempt(fetch.change)
         if attempt is None or fetch.process != sender:
             return []
@@ -178,11 +178,11 @@ class Coordinator:
         return [message(process, Show(attempt.change)) for process in (*others, self.me)]
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether the change under way takes too long."""
+        """Return whether the change under way takes too long."""
         return self.attempt is not None and now_ms >= self.attempt.began_ms + PATIENCE_MS
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Repeat what was not answered."""
+        """Repeat messages without an answer."""
         attempt = self.attempt
         if attempt is None or now_ms < attempt.repeat_ms:
             return []

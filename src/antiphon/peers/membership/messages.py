@@ -8,11 +8,11 @@ from antiphon.peers.membership.records import Decision, Known, Report
 
 
 class Here(Header, frozen=True, array_like=True, tag=True):
-    """What a process lets all others know of itself, whenever it changes, and now and then.
+    """The state of a process, which it sends to all others with each change, and now and then.
 
     `view`, `leader`, `primary`, `size`, `place`: the view that it is in, and its place there;
-    `round`: the highest that it has seen; `prefers`: whom it wants as its coordinator; `wants`: a
-    change, though the members stay the same; `leaving`: it wants to leave.
+    `round`: the highest that it has seen; `prefers`: the coordinator that it prefers; `wants`: it
+    wants a change, though the members stay the same; `leaving`: it wants to leave.
     """
 
     view: ViewId
@@ -41,7 +41,7 @@ class Refused(Header, frozen=True, array_like=True, tag=True):
 
 
 class Told(Header, frozen=True, array_like=True, tag=True):
-    """To the coordinator: this process is frozen, and this is what it has."""
+    """To the coordinator: this process is frozen, and this is its report."""
 
     change: ViewId
     report: Report
@@ -84,7 +84,7 @@ class Frames(Header, frozen=True, array_like=True, tag=True):
 
 
 class Installed(Header, frozen=True, array_like=True, tag=True):
-    """To the coordinator: this process holds all that belongs to the change, and waits."""
+    """To the coordinator: this process holds all frames of the change, and waits."""
 
     change: ViewId
 

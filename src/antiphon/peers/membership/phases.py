@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """What a process does in a change."""
+    """How far a process is in a change."""
 
     IN_VIEW = "in a view"
     TOLD = "has told what it has"  # frozen from here on

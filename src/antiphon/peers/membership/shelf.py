@@ -15,7 +15,7 @@ from antiphon.peers.membership.records import Kept, Marks, marks_of
 
 
 class Shelf:
-    """What one process holds of views; see the module.
+    """The frames of views that one process holds; see the module.
 
     `last`: its last primary view, shown or adopted.
     """
@@ -26,7 +26,7 @@ class Shelf:
         self._adopted: dict[MemberId, list[bytes]] | None = None
 
     def shown(self, view: PeerView) -> None:
-        """A view was shown: if it is primary, it is the last one."""
+        """Note a view that was shown: if it is primary, it is the last one."""
         if view.primary:
             self.last, self._adopted = view, None
 
@@ -55,14 +55,14 @@ class Shelf:
         ]
 
     def read(self, view: ViewId, stream: MemberId, first: int, last: int) -> Sequence[bytes]:
-        """Return frames, as far as they are held."""
+        """Return those of these frames that this process holds."""
         if self._has_adopted(view):
             assert self._adopted is not None
             return self._adopted[stream][first - 1 : last]
         return self._streams.read(view, stream, first, last)
 
     def add(self, view: ViewId, stream: MemberId, first: int, frames: Sequence[bytes]) -> None:
-        """Take frames that another process holds; what leaves a gap is ignored."""
+        """Take frames that another process holds; those behind a gap are ignored."""
         if not self._has_adopted(view):
             self._streams.add(view, stream, first, frames)
             return
@@ -76,7 +76,7 @@ class Shelf:
 
 
 class NoStreams:
-    """Of a stack that repeats nothing: no frame belongs to any view."""
+    """The streams of a stack without `Reliable`: no frame belongs to any view."""
 
     def held(self, view: ViewId) -> Mapping[MemberId, int]:
         return {}

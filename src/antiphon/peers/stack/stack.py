@@ -14,8 +14,9 @@ class Stack:
     """Layers in their order, the one next to the network first.
 
     Promise: it can be printed and compared; two processes whose stacks have the same `digest` can
-    talk. Raises `ConfigurationError` if a layer needs what none below it gives, or if a layer is
-    there twice. The layers given here are settings only: each run has fresh ones (`fresh`).
+    talk. Raise `ConfigurationError` if a layer needs a promise that none below it gives, or if a
+    layer is there twice. The layers given here are settings only: each run has fresh ones
+    (`fresh`).
     """
 
     def __init__(self, *layers: Layer) -> None:
@@ -28,13 +29,13 @@ class Stack:
 
     @property
     def gives(self) -> frozenset[str]:
-        """What a program may count on."""
+        """The promises of all layers, by name, on which a program may rely."""
         return frozenset().union(*(layer.gives for layer in self.layers))
 
     @property
     def digest(self) -> int:
         """A number that is the same for equal stacks, in every process. Layers that are `local`,
-        as those for debugging are, make no difference."""
+        such as those for debugging, make no difference."""
         return crc32c(" / ".join(_text(each) for each in self.layers if not each.local).encode())
 
     def __str__(self) -> str:
