@@ -88,6 +88,10 @@ def more_than_who_stays() -> Peers:
     return h.view(2, "a b").view(2, "c", primary=False)
 
 
+def less_than_who_goes_along() -> Peers:
+    return three().send("a").deliver("a b", "a:1").view(2, "a b c")
+
+
 def unlike_at_the_end() -> Peers:
     h = three().send("a", FIFO).deliver("a b", "a:1").end("c")
     return h.view(2, "a b").send("b", FIFO).deliver("b", "b:1")
@@ -133,7 +137,13 @@ PLANTS: dict[str, Callable[[], Peers]] = {
     for made in (
         *(twice, never_sent, for_others, at_another_level, lost_to_its_sender, in_two_views),
         *(out_of_fifo, with_a_hole, after_later_ones, out_of_causal, by_way_of_another),
-        *(in_two_orders, more_than_who_stays, unlike_at_the_end, forgotten_of_the_dead),
+        *(
+            in_two_orders,
+            more_than_who_stays,
+            less_than_who_goes_along,
+            unlike_at_the_end,
+            forgotten_of_the_dead,
+        ),
         *(not_held_by_all, from_outside, falling, two_meanings, with_strangers),
         *(unlike_merges, forked),
     )
