@@ -214,3 +214,16 @@ def test_processes_of_a_local_network_meet_without_being_primary(tmp_path: Path)
     with peers_in(tmp_path, url, listen="127.0.0.1:0", timeout=30) as peers:
         for peer in peers.at_once(*NAMES):
             peer.wait_view(*NAMES, primary=False)
+
+
+# -- DNS ------------------------------------------------------------------------------------------
+
+
+def test_processes_that_dns_names_meet_without_being_primary(tmp_path: Path) -> None:
+    named, other = free_addresses(2)
+    url = f"peer:dns/localhost:{named.rpartition(':')[2]}/c?min=2"
+    with peers_in(tmp_path, url) as peers:
+        a, b = peers.begin("a", listen=named), peers.begin("b", listen=other)
+        for peer in (a, b):
+            peer.wait_view("a", "b", primary=False)
+            assert sorted(peer.said("connected")["connected"]) == ["a", "b"]
