@@ -30,9 +30,23 @@ def test_the_url_names_servers_and_cluster(url: str) -> None:
     assert cluster.discovery.listen == ("127.0.0.1:0",)  # the servers are on this machine
 
 
+class Together(NameService):
+    """One of several that all find no founding record before the first of them sends one."""
+
+    def __init__(self, url: str, name: str, nobody_has: asyncio.Barrier) -> None:
+        super().__init__(url, name)
+        self._nobody_has = nobody_has
+
+    async def _send(self, queue: str, text: str, time_to_live: float = 0.0) -> None:
+        if queue == self._founded:
+            await self._nobody_has.wait()
+        await super()._send(queue, text, time_to_live)
+
+
 def test_of_many_that_enter_at_once_one_founds_until_the_last_has_left(url: str) -> None:
     async def test() -> None:
-        places = [NameService(url, "many") for _ in range(12)]
+        nobody_has = asyncio.Barrier(12)
+        places = [Together(url, "many", nobody_has) for _ in range(12)]
         members = [MemberId("m", number) for number in range(1, 13)]
         entering = (
             place.enter(member, f"127.0.0.1:{member.incarnation}")
