@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.model.peer_views import Level
-from tests.checkers.support.peer_histories import Peers, three
+from antiphon.model.peer_views import Level, ViewId
+from tests.checkers.support.peer_histories import Peers, life, three
 
 NONE, FIFO, CAUSAL, AGREED, SAFE = Level
 
@@ -82,6 +82,16 @@ def test_an_agreed_message_is_delivered_in_one_primary_view() -> None:
     assert h.findings() == []
     h = three().send("c").deliver("a b", "c:1").view(2, "a b c").deliver("c", "c:1")
     assert "one view" in h.broken()
+
+
+@pytest.mark.parametrize(("level", "broken"), [(AGREED, set()), (FIFO, {"one view"})])
+def test_an_agreed_message_may_come_once_more_in_a_group_that_is_founded_anew(
+    level: Level, broken: set[str]
+) -> None:
+    first, second = ViewId(1, life("a")), ViewId(2, life("d"))
+    h = Peers().view(1, "a b c", founding=first).send("c", level).deliver("a b", "c:1")
+    h.end("a b").view(2, "d c", "c", founding=second).deliver("c", "c:1")
+    assert h.broken(complete=False) & {"one view", "once"} == broken
 
 
 # -- Fifo ------------------------------------------------------------------------------------------

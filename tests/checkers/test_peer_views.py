@@ -193,6 +193,7 @@ def test_in_a_view_that_is_not_primary_a_crashed_one_may_have_delivered_more() -
 # -- Merges ----------------------------------------------------------------------------------------
 
 ONE, TWO = ViewId(2, life("a")), ViewId(2, life("c"))
+HIDDEN = ViewId(3, life("c"))
 
 
 def parted() -> Peers:
@@ -205,12 +206,23 @@ def test_all_are_told_of_the_same_merged_views() -> None:
     assert h.view(3, "a b c", "c", merged=(TWO,)).broken() == {"merges"}
 
 
-def test_who_comes_with_others_comes_from_a_merged_view() -> None:
+def test_each_comes_from_a_merged_view() -> None:
     assert parted().view(3, "a b c", merged=(TWO, ViewId(1, life("a")))).broken() == {"merges"}
+    assert parted().view(3, "a b c", merged=(ONE,)).broken() == {"merges"}
 
 
-def test_who_was_hidden_from_all_views_meanwhile_comes_alone() -> None:
-    assert parted().view(3, "a b c", merged=(ONE,)).findings() == []
+def test_who_had_a_hidden_view_meanwhile_comes_from_that() -> None:
+    def merged(before: Peers, origin: ViewId | None) -> Peers:
+        """The members a and b come together to view 4, and c by itself."""
+        views = (before.view_of(life("a")).id, HIDDEN)
+        before.view(4, "a b c", "a b", together="a b", merged=views)
+        return before.view(4, "a b c", "c", together="c", merged=views, origin=origin)
+
+    assert merged(three().view(2, "a b"), HIDDEN).findings() == []
+    assert merged(three().view(2, "a b"), None).broken() == {"merges"}
+    assert merged(three(), HIDDEN).findings() == []  # a and b were shown no other view meanwhile
+    assert merged(three(), None).broken() == {"together"}
+    assert merged(three(), ViewId(3, life("b"))).broken() == {"merges"}
 
 
 def test_a_chain_may_lead_through_what_a_primary_view_says_is_its_past() -> None:
@@ -240,7 +252,9 @@ def hidden(*delivered: str) -> Peers:
     hidden."""
     h = three().send("a", Level.AGREED, Level.AGREED).deliver("a b", "a:1", "a:2")
     h.deliver("c", *delivered).view(2, "a b")
-    return h.view(3, "a b c", merged=(ONE, ViewId(2, life("c"))))
+    merged = (ONE, HIDDEN)
+    h.view(4, "a b c", "a b", merged=merged)
+    return h.view(4, "a b c", "c", merged=merged, origin=HIDDEN)
 
 
 def test_who_had_hidden_views_has_delivered_the_first_part() -> None:
@@ -251,7 +265,9 @@ def test_who_had_hidden_views_has_delivered_the_first_part() -> None:
 def test_two_with_hidden_views_may_have_delivered_unlike_parts() -> None:
     h = Peers().view(1, "a b c d").send("a", Level.AGREED, Level.AGREED)
     h.deliver("a b", "a:1", "a:2").deliver("c", "a:1").view(2, "a b")
-    h.view(3, "a b c d", "a b", together="a b", merged=(ONE,))
-    for process in "cd":
-        h.view(3, "a b c d", process, together=process, merged=(ONE,))
+    alone = ViewId(3, life("d"))
+    merged = (ONE, HIDDEN, alone)
+    h.view(4, "a b c d", "a b", together="a b", merged=merged)
+    for process, origin in (("c", HIDDEN), ("d", alone)):
+        h.view(4, "a b c d", process, together=process, merged=merged, origin=origin)
     assert h.findings() == []

@@ -25,7 +25,7 @@ from antiphon.model.peer_views import MemberId, ViewId
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "channel-trace-v1.channel"
 COLUMNS = """
     run process incarnation seq kind cluster life sender first count level to view closing members
-    leader primary seats together merged past founding at
+    leader primary seats together merged past founding at origin
 """
 A, B = "2a.a", "7fffffffffffffff.b.with.dots"
 STORY = [

@@ -76,7 +76,8 @@ def _read(event: ChannelEvent) -> Iterator[Event]:
             shown = view_shown(event)
             together, merged, past = event.together, event.merged, event.past
             founding = view_of(event.founding) if event.founding else None
-            yield Showing(shown, _lives(together), _ids(merged), _ids(past), founding)
+            origin = view_of(event.origin) if event.origin else None
+            yield Showing(shown, _lives(together), _ids(merged), _ids(past), founding, origin)
         case "end":
             yield End(crashed=False)
 

@@ -93,16 +93,19 @@ def _views_of(lives: Lives) -> dict[Key, set[ViewId]]:
 def one_view(lives: Lives) -> Iterator[Finding]:
     """All processes that deliver a message do so in the same view. One with a place in the total
     order whose sender was cut off may be delivered once more, to others, in views that are not
-    primary; never in two primary views."""
-    first: dict[Key, ViewId] = {}
+    primary; never in two primary views of one chain: who is left of a group that is founded anew
+    cannot know what those who are gone have delivered."""
+    first: dict[tuple[Key, ViewId | None], ViewId] = {}
     ordered = {life.me: _ordered(life) for life in lives.lives.values()}
     for view, stays in lives.views.items():
         for life, stay in stays:
             for delivery in stay.deliveries:
                 key = delivery.sender, delivery.number
-                if not stay.view.primary and key[1] in ordered.get(key[0], ()):
+                is_ordered = key[1] in ordered.get(key[0], ())
+                if is_ordered and not stay.view.primary:
                     continue
-                other = first.setdefault(key, view)
+                chain = stay.showing.founding if is_ordered and stay.showing else None
+                other = first.setdefault((key, chain), view)
                 if other != view:
                     text = f"{told(key)} is delivered in {other}, and by {life} in {view}"
                     yield Finding("one view", text)

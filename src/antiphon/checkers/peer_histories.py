@@ -50,13 +50,15 @@ class Showing(NamedTuple):
     process; `merged`: the views from which the members come, if they are known; `past`, of a
     primary view: the last one that is known to have been shown before it, and the later ones that
     may have been, if they are known; `founding`: the one with which its chain began, if there may
-    be several chains."""
+    be several chains; `origin`: the view that this process comes from, if it may be another one
+    than that before, which was hidden."""
 
     view: PeerView
     together: tuple[MemberId, ...]
     merged: tuple[ViewId, ...] = ()
     past: tuple[ViewId, ...] = ()
     founding: ViewId | None = None
+    origin: ViewId | None = None
 
 
 class End(NamedTuple):
@@ -115,7 +117,7 @@ class Life:
             elif isinstance(event, Sending):
                 self.sent[event.number] = event
             elif isinstance(event, Showing):
-                missed = bool(event.merged) and stay.view.id not in event.merged
+                missed = event.origin not in (None, stay.view.id)
                 self.stays.append(stay._replace(following=event.view, missed=missed))
                 stay = Stay(event.view, stay.view, event, [])
             else:

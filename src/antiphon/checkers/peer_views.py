@@ -26,7 +26,7 @@ from antiphon.checkers.peer_histories import (
     told,
     told_all,
 )
-from antiphon.model.peer_views import ViewId
+from antiphon.model.peer_views import MemberId, ViewId
 
 
 def check(
@@ -84,33 +84,42 @@ def one_meaning(lives: Lives) -> Iterator[Finding]:
 
 def together(lives: Lives) -> Iterator[Finding]:
     """The members that come together with a process into a view are in both views, itself among
-    them; and two that get the view name each other if and only if they come from the same view."""
+    them; and two that get the view name each other if and only if they come from the same view.
+    Hidden views, of which processes come by themselves, count as well."""
     for view, stays in lives.views.items():
         came = [
-            (life, s.before, s.showing)
+            (life, s.showing.origin or s.before.id, s.showing)
             for life, s in stays
-            if s.before and s.showing and s.before.id in (s.showing.merged or (s.before.id,))
+            if s.before and s.showing
         ]
-        for life, before, now in came:
-            with_it = set(now.together)
-            if life.me not in with_it or not with_it <= {*before.members} & {*now.view.members}:
-                text = f"{life} comes from {before} to {now.view} with {_names(now)}"
+        for life, stay in stays:
+            if (now := stay.showing) and life.me not in now.together:
+                yield Finding("together", f"{life} comes to {now.view} with {_names(now)}")
+            if now and stay.before and not {*now.together} <= _possible(life, stay):
+                text = f"{life} comes from {stay.before} to {now.view} with {_names(now)}"
                 yield Finding("together", text)
-        for (life, before, now), (other, other_before, other_now) in combinations(came, 2):
-            same = before.id == other_before.id
+        for (life, origin, now), (other, other_origin, other_now) in combinations(came, 2):
+            same = origin == other_origin
             if same and set(now.together) != set(other_now.together):
                 text = (
                     f"{life} comes to {view} with {_names(now)}, {other} with {_names(other_now)}"
                 )
                 yield Finding("together", text)
             if not same and (other.me in now.together or life.me in other_now.together):
-                text = f"{life} comes to {view} from {before.id}, {other} from {other_before.id}"
+                text = f"{life} comes to {view} from {origin}, {other} from {other_origin}"
                 yield Finding("together", text)
 
 
+def _possible(life: Life, stay: Stay) -> set[MemberId]:
+    """Return the members that may come together with a process to this view of it."""
+    assert stay.before
+    assert stay.showing
+    hidden = stay.showing.origin not in (None, stay.before.id)
+    return {*stay.view.members} & ({life.me} if hidden else {*stay.before.members})
+
+
 def merges(lives: Lives) -> Iterator[Finding]:
-    """All processes get the same merged views with a view; and a process that comes to it together
-    with others comes from one of these."""
+    """All processes get the same merged views with a view, and each comes from one of these."""
     for view, stays in lives.views.items():
         told_of = [
             (life, s.before, s.showing) for life, s in stays if s.showing and s.showing.merged
@@ -122,8 +131,9 @@ def merges(lives: Lives) -> Iterator[Finding]:
                     f"{view} merges {_ids(its.merged)} for {first}, {_ids(now.merged)} for {life}"
                 )
                 yield Finding("merges", text)
-            if before and before.id not in now.merged and len(now.together) > 1:
-                text = f"{life} comes to {view} from {before.id}, and it merges {_ids(now.merged)}"
+            origin = now.origin or (before.id if before else None)
+            if origin and origin not in now.merged:
+                text = f"{life} comes to {view} from {origin}, and it merges {_ids(now.merged)}"
                 yield Finding("merges", text)
 
 

@@ -62,6 +62,7 @@ class ChannelEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     past: tuple[str, ...] = ()  # of a primary view: what may have been shown before it
     founding: str = ""  # of a primary view: the one with which its chain began
     at: float = 0.0
+    origin: str = ""  # of a view: the one that this process comes from, which may have been hidden
 
 
 _encoder = msgspec.msgpack.Encoder()

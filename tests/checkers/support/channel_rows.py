@@ -47,7 +47,7 @@ def _columns(me: MemberId, event: Event) -> tuple[Kind, dict[str, Any]]:
         case Delivery(sender, number, level, view, closing):
             columns = _pack(sender, number, level)
             return "deliver", {**columns, "view": view_text(view), "closing": closing}
-        case Showing(view, together, merged, past, founding):
+        case Showing(view, together, merged, past, founding, origin):
             return "view", {
                 "view": view_text(view.id),
                 "members": _texts(view.members),
@@ -58,6 +58,7 @@ def _columns(me: MemberId, event: Event) -> tuple[Kind, dict[str, Any]]:
                 "merged": tuple(map(view_text, merged)),
                 "past": tuple(map(view_text, past)),
                 "founding": "" if founding is None else view_text(founding),
+                "origin": "" if origin is None else view_text(origin),
             }
         case _:
             return "end", {}

@@ -44,6 +44,7 @@ class Peers:
         merged: tuple[ViewId, ...] = (),
         past: tuple[ViewId, ...] = (),
         founding: ViewId | None = None,
+        origin: ViewId | None = None,
     ) -> "Peers":
         """Shown to these processes: to all of its members, if none are given."""
         all_members = lives(members)
@@ -52,7 +53,7 @@ class Peers:
         for process, before in came.items():
             same = [m for m in all_members if self.view_of(m).id == before]
             names = tuple(same) if together is None else lives(together)
-            self.events[process].append(Showing(view, names, merged, past, founding))
+            self.events[process].append(Showing(view, names, merged, past, founding, origin))
         for process in came:
             self.views[process] = view
         return self

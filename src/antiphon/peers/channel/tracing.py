@@ -86,6 +86,7 @@ class ChannelTrace:
             merged=_ids(changed.merged),
             past=tuple(map(view_text, changed.past)),
             founding="" if changed.founding is None else view_text(changed.founding),
+            origin="" if changed.origin is None else view_text(changed.origin),
         )
 
     def ended(self) -> None:

@@ -255,10 +255,10 @@ class Member:
         merged = tuple(one.view for one in decision.sources)
         members = decision.view.members
         together = tuple(one for one in source.members if one in members)
-        changed = Changed(together, merged)
+        changed = Changed(together, merged, origin=source.view.id)
         if decision.flagged:
             past, founding = decision.flagged.past, decision.flagged.founding
-            changed = Changed(together, merged, past, founding)
+            changed = changed._replace(past=past, founding=founding)
             self._learn(Known(decision.view, decision.flagged.founding))
             self.founder = False  # it has its primary view, and may found no other one later
         return self._installation(closing, decision.view, decision.summary, changed)
@@ -319,7 +319,8 @@ class Member:
             for layer in self._stack
             if layer.name in mine
         }
-        return [self._installation(closing, view, summary, Changed((self.me,), (self.view,)))]
+        changed = Changed((self.me,), (self.view,), origin=self.view.id)
+        return [self._installation(closing, view, summary, changed)]
 
     def left(self, now_ms: int, ends: bool = False) -> list[Effect]:
         """End; `ends`: see `Left`."""

@@ -89,7 +89,8 @@ class Judge:
         self.showings += 1
         self.shown_us = self._now_us()
         merged = tuple(one.id for one in changed.merged)
-        showing = Showing(view, changed.together, merged, changed.past, changed.founding)
+        together, past, founding = changed.together, changed.past, changed.founding
+        showing = Showing(view, together, merged, past, founding, changed.origin)
         self._add(process.me, showing)
         if process.me not in view.members:
             raise ViolationError(f"inside: {process} is shown {view}, without it")

@@ -56,7 +56,7 @@ def _columns(me: MemberId, event: Event) -> dict[str, Any]:
         case Delivery(sender, number, level, view, closing):
             columns = _message(sender, number) | {"level": level, "view": view_text(view)}
             return {"kind": "deliver", **columns, "closing": closing}
-        case Showing(view, together, merged, past, founding):
+        case Showing(view, together, merged, past, founding, origin):
             return {
                 "kind": "view",
                 "view": view_text(view.id),
@@ -68,6 +68,7 @@ def _columns(me: MemberId, event: Event) -> dict[str, Any]:
                 "merged": _ids(merged),
                 "past": _ids(past),
                 "founding": "" if founding is None else view_text(founding),
+                "origin": "" if origin is None else view_text(origin),
             }
     return {"kind": "end"}
 

@@ -80,6 +80,7 @@ CHANNELS = pa.schema(
         ("past", pa.list_(pa.string())),
         ("founding", pa.string()),
         ("at", pa.float64()),
+        ("origin", pa.string()),
     ]
 )
 """The columns of traces of channels."""

@@ -80,10 +80,12 @@ def ordered(rows: DataFrame, sent: DataFrame, stays: DataFrame) -> DataFrame:
 
 
 def one_view(rows: DataFrame, placed: DataFrame) -> DataFrame:
-    """Delivered in two views. What has a place in the order counts in primary views only."""
+    """Delivered in two views. What has a place in the order counts in primary views only, and in
+    those of each founding by itself."""
     again = placed.withColumn("may_come_again", F.lit(True))
     counted = rows.join(again, list(PACK), "left").where("primary OR may_come_again IS NULL")
-    found = counted.groupBy(*PACK).agg(
+    chained = counted.withColumn("chain", F.expr("if(may_come_again, founding, '')"))
+    found = chained.groupBy(*PACK, "chain").agg(
         F.min("stay_view").alias("other"),
         F.max("stay_view").alias("last"),
         F.min("life").alias("life"),

@@ -67,6 +67,7 @@ _STAY = {
     "members": pa.list_(pa.string()),
     "leads": pa.bool_(),
     "primary": pa.bool_(),
+    "founding": pa.string(),
     "keeps_own": pa.bool_(),
     "ended": pa.bool_(),
 }
@@ -85,6 +86,7 @@ def table_of(spark: SparkSession, stays: Sequence[Stay]) -> DataFrame:
             list(stay.shown.order),
             stay.shown.leader == stay.life.name,
             stay.shown.primary,
+            stay.shown.founding,
             not stay.onward or (stay.onward_primary and not stay.missed),
             stay.life.ended,
         )
@@ -109,7 +111,7 @@ def deliveries(
 ) -> DataFrame:
     """Return all deliveries, with the stay in which each was made and what its sender says.
     `is_known`: the sender's trace is there; `for_all`: as far as is known it was sent to all."""
-    of_stay = ("stay", "stay_view", "members", "primary", "leads")
+    of_stay = ("stay", "stay_view", "members", "primary", "founding", "leads")
     rows = trace.where("kind = 'deliver'").alias("d")
     where = F.broadcast(stays.alias("s"))
     fits = (

@@ -15,7 +15,7 @@ from antiphon.spark.audit.channels.findings import Finding, World, life_name, vi
 
 COLUMNS = (
     *("run", "cluster", "life", "seq", "view", "members", "leader", "primary", "seats"),
-    *("together", "merged", "past", "founding"),
+    *("together", "merged", "past", "founding", "origin"),
 )
 
 
@@ -40,6 +40,7 @@ class Shown(NamedTuple):
     merged: frozenset[str] = frozenset()
     past: tuple[str, ...] = ()
     founding: str = ""
+    origin: str = ""
 
     @property
     def meaning(self) -> tuple[Any, ...]:
@@ -75,6 +76,7 @@ def stays(lives: Iterable[Life], rows: Iterable[Mapping[str, Any]]) -> list[Stay
             frozenset(row["merged"]),
             tuple(row["past"]),
             row["founding"],
+            row["origin"],
         )
         world = World(row["run"], row["cluster"])
         told[world, row["life"]].append((row["seq"], row["view"], shown))
@@ -84,7 +86,7 @@ def stays(lives: Iterable[Life], rows: Iterable[Mapping[str, Any]]) -> list[Stay
         own = [(0, f"0.{life.name}", alone), *sorted(told[life.world, life.name])]
         end = (life.last_seq + 1, "", alone)
         for (first, view, shown), (last, onward, following) in pairwise([*own, end]):
-            missed = bool(onward and following.merged) and view not in following.merged
+            missed = bool(onward) and following.origin not in ("", view)
             primary = bool(onward) and following.primary
             found.append(Stay(life, view, shown, first, last, onward, primary, missed))
     return found
@@ -110,9 +112,9 @@ def judge(all_stays: list[Stay]) -> Iterator[Finding]:
     for (world, view), those in views.items():
         yield from _differing(world, view, those)
         came = [s for s in those if (s.life.world, s.life.name, s.first_seq) in before]
-        froms = {s.life.name: before[s.life.world, s.life.name, s.first_seq] for s in came}
-        yield from _companions(world, view, came, froms)
-        yield from _sources(world, view, came, froms)
+        earlier = {s.life.name: before[s.life.world, s.life.name, s.first_seq] for s in came}
+        yield from _companions(world, view, came, earlier)
+        yield from _sources(world, view, came, earlier)
     yield from _chains(views, all_stays)
 
 
@@ -151,39 +153,40 @@ def _differing(world: World, view: str, those: list[Stay]) -> Iterator[Finding]:
 
 
 def _companions(
-    world: World, view: str, came: list[Stay], froms: dict[str, Stay]
+    world: World, view: str, came: list[Stay], earlier: dict[str, Stay]
 ) -> Iterator[Finding]:
-    """Who names whom as coming along: exactly those that had the same view before, as far as they
+    """Who names whom as coming along: exactly those that come from the same view, as far as they
     tell, and all of them from both views."""
+    origins = {stay.life.name: stay.shown.origin or earlier[stay.life.name].view for stay in came}
     for stay in came:
-        me, mine = stay.life.name, stay.shown.together
-        origin = froms[me]
-        expected = {other for other, of in froms.items() if of.view == origin.view}
-        wrong = (mine & froms.keys()) ^ expected
-        outside = mine - origin.shown.members - wrong | (mine - stay.shown.members)
+        me, mine, before = stay.life.name, stay.shown.together, earlier[stay.life.name]
+        expected = {other for other, origin in origins.items() if origin == origins[me]}
+        wrong = (mine & origins.keys()) ^ expected
+        possible = {me} if before.missed else before.shown.members
+        outside = mine - possible - wrong | (mine - stay.shown.members)
         if wrong or outside or me not in mine:
             whom = life_name(min(wrong | outside | ({me} - mine)))
             text = f"{life_name(me)} is told wrongly whether {whom} comes with it to "
             yield Finding("together", world, text + view_name(view))
     unlike: dict[str, frozenset[str]] = {}
     for stay in came:
-        named = unlike.setdefault(froms[stay.life.name].view, stay.shown.together)
+        named = unlike.setdefault(origins[stay.life.name], stay.shown.together)
         if named != stay.shown.together:
             text = f"{life_name(stay.life.name)} comes to {view_name(view)} with others than those "
             yield Finding("together", world, text + "who come from the same view")
 
 
 def _sources(
-    world: World, view: str, came: list[Stay], froms: dict[str, Stay]
+    world: World, view: str, came: list[Stay], earlier: dict[str, Stay]
 ) -> Iterator[Finding]:
     told = {stay.shown.merged for stay in came if stay.shown.merged}
     if len(told) > 1:
         yield Finding("merges", world, f"who comes to {view_name(view)} is told of unlike merges")
     for stay in came:
-        origin, shown = froms[stay.life.name], stay.shown
-        if shown.merged and origin.view not in shown.merged and len(shown.together) > 1:
+        origin = stay.shown.origin or earlier[stay.life.name].view
+        if stay.shown.merged and origin not in stay.shown.merged:
             text = f"{life_name(stay.life.name)} comes to {view_name(view)} from "
-            text += f"{view_name(origin.view)}, which is not merged there"
+            text += f"{view_name(origin)}, which is not merged there"
             yield Finding("merges", world, text)
 
 
