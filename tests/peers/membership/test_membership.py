@@ -11,6 +11,7 @@ from antiphon.peers.channel.driver import ChannelDriver, Port
 from antiphon.peers.layers.detector import Detector
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.membership.membership import Membership
+from antiphon.peers.stack.running import Shown
 from tests.peers.support.mesh import Mesh
 
 NAMES = ("a", "b", "c")
@@ -118,6 +119,15 @@ def test_a_hidden_minority_waits() -> None:
         "b": "[a b c]* [a c b]* waits",
         "c": "[a b c]* [a c]* [a c b]* waits",
     }
+    shown = {
+        name: [event for event in process.told if isinstance(event, Shown)]
+        for name, process in group.processes.items()
+    }
+    assert shown["a"][2].changed.origin == shown["a"][1].view.id
+    hidden = shown["b"][1].changed.origin
+    assert hidden is not None
+    assert hidden.coordinator == group.processes["b"].me
+    assert shown["a"][0].view.id < hidden < shown["b"][1].view.id
 
 
 @pytest.mark.parametrize("hides", [False, True])
