@@ -61,7 +61,7 @@ def test_the_one_that_leads_orders() -> None:
 def test_who_is_the_best(lead: Lead, best: MemberId) -> None:
     view = ViewId(4, B)
     news = {
-        process: Here(view, B, True, 3, place, 4, B, False, False)
+        process: Here(view, B, True, 3, place, 4, B, False, False, 0)
         for place, process in enumerate((B, C, D))
     }
     hears = {B: 2, C: 3, D: 2}
@@ -70,7 +70,7 @@ def test_who_is_the_best(lead: Lead, best: MemberId) -> None:
 
 def test_of_those_that_hear_as_many_who_leads_already_is_the_best() -> None:
     news = {
-        process: Here(ViewId(4, C), C, True, 3, place, 4, C, False, False)
+        process: Here(ViewId(4, C), C, True, 3, place, 4, C, False, False, 0)
         for place, process in enumerate((B, C, D))
     }
     assert min(news, key=ranking("hears", news, lambda process: 3)) == C

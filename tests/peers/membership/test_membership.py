@@ -5,12 +5,14 @@ from typing import cast
 
 import pytest
 
-from antiphon.model.peer_views import MemberId
+from antiphon.model.peer_views import MemberId, ViewId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.driver import ChannelDriver, Port
 from antiphon.peers.layers.detector import Detector
 from antiphon.peers.layers.reliable import Reliable
+from antiphon.peers.membership.member import message
 from antiphon.peers.membership.membership import Membership
+from antiphon.peers.membership.messages import Ask
 from antiphon.peers.stack.running import Shown
 from tests.peers.support.mesh import Mesh
 
@@ -92,6 +94,17 @@ def test_a_view_without_the_killed_comes_within_150_ms() -> None:
         group.kill(name)
         rest = [other for other in NAMES if other != name]
         assert group.until(group.together(*rest), within_ms=100)
+
+
+def test_who_waits_for_a_change_that_was_given_up_says_so() -> None:
+    group = founded()
+    view = group.processes["a"].view
+    leader = group.processes[view.leader.name]
+    other = next(group.processes[name] for name in NAMES if name != leader.name)
+    ask = message(other.me, Ask(ViewId(view.id.round + 2, leader.me), view.members))
+    group.act(leader, lambda: leader.running.act(leader.layer("membership"), [ask], group.now_ms))
+    assert group.until(lambda: other.running.frozen)
+    assert group.until(group.together(*NAMES), within_ms=1000)
 
 
 def test_the_minority_comes_back() -> None:

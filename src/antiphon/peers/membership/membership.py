@@ -230,7 +230,7 @@ class Membership(Layer):
             return []
         return [Down(Frame(b"", (self._here,), control=True), tuple(to))]
 
-    def _describe(self, prefers: MemberId) -> Here:
+    def _describe(self, prefers: MemberId, now_ms: int) -> Here:
         view = self._member.formed
         return Here(
             view.id,
@@ -242,7 +242,20 @@ class Membership(Layer):
             prefers,
             self._member.wants,
             self._member.leaving,
+            self._stalled(now_ms),
         )
+
+    def _stalled(self, now_ms: int) -> int:
+        """Return the round of the change under way if its coordinator has not been heard of for
+        `PATIENCE_MS`: it may have given up, and take its view for as it should be."""
+        member = self._member
+        if member.phase in (Phase.IN_VIEW, Phase.WAITING):
+            return 0
+        at_ms = member.progress_ms + PATIENCE_MS
+        if now_ms < at_ms:
+            self._wake(at_ms)
+            return 0
+        return member.promised.round
 
     # -- What to do ----------------------------------------------------------------------------
 
@@ -286,7 +299,7 @@ class Membership(Layer):
         self._skipped = {one: until for one, until in self._skipped.items() if until > now_ms}
         for until in self._skipped.values():
             self._wake(until)
-        prefers = self._prefer()
+        prefers = self._prefer(now_ms)
         nobody = prefers is None or not self._mutual()
         if self._member.leaving and (nobody or now_ms >= (self._leave_ms or 0)):
             return self._member.left(now_ms, self._ends())
@@ -307,8 +320,8 @@ class Membership(Layer):
     def _mutual(self) -> list[MemberId]:
         return [process for process in self._detector.mutual() if process in self._news]
 
-    def _prefer(self) -> MemberId | None:
-        news = {**self._news, self.me: self._here or self._describe(self.me)}
+    def _prefer(self, now_ms: int) -> MemberId | None:
+        news = {**self._news, self.me: self._here or self._describe(self.me, now_ms)}
         # Asked only for those that want to coordinate. For all it would be much work in a large
         # group, whenever anything changes in who hears whom.
         key = ranking(self._lead, news, lambda process: len(self._detector.hears(process)))
@@ -318,7 +331,7 @@ class Membership(Layer):
     def _announce(self, prefers: MemberId, now_ms: int) -> list[Effect]:
         """Say what is new of this process; not at once if it has said something just now. Opinions
         depend on each other: answered at once, each would change the next one's."""
-        here = self._describe(prefers)
+        here = self._describe(prefers, now_ms)
         if here == self._here:
             return []
         if now_ms < self._announce_ms:
@@ -396,8 +409,10 @@ class Membership(Layer):
         return wanted.union(filter(self._stays, formed.members)) == frozenset(formed.members)
 
     def _wants_more(self, here: Here) -> bool:
-        """Whether another process needs a change: it is also in a later view, without this one."""
-        return here.leaving or here.wants or here.view > self._member.formed.id
+        """Whether another process needs a change: it is also in a later view, without this one, or
+        waits for one that was given up."""
+        formed = self._member.formed.id
+        return here.leaving or here.wants or here.view > formed or here.stalled > formed.round
 
     def _stands(self, process: MemberId) -> bool:
         """Whether another process is there, and wants to coordinate."""
