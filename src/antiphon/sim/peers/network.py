@@ -235,8 +235,13 @@ class Network:
         """Kill a process as soon as it has what was sent to it."""
         process = self.world.processes[name]
         latest_us = max((link.last_us[process.me] for link in self._open_to(process)), default=0)
-        self.world.at(max(latest_us, self.world.now_us) + 1, self.world.crash, process, False)
+        self.world.at(max(latest_us, self.world.now_us) + 1, self._crash, process)
         self._restart(trap, name)
+
+    def _crash(self, process: Process) -> None:
+        """End a process as a part of a fault; none happens once the faults are over."""
+        if not self.world.calm:
+            self.world.crash(process, silent=False)
 
     def _open_to(self, process: Process) -> list[Connection]:
         return [link for ends, link in self._open.items() if process.me in ends]
