@@ -1,17 +1,21 @@
-"""The frame of a chaos run, of servers or of channels: its seed and folder, its report, its exit
-code."""
+"""The frame of a chaos run, of servers or of channels: its seed and folder, the course of its
+faults, its report, its exit code."""
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from antiphon.errors import IllegalStateError
+from antiphon.lab.chaos.plan import Fault, Undo
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Screen, Table
 
@@ -42,6 +46,26 @@ def carry_out(
     else:
         show(report)
     return 1 if report["violations"] else 0
+
+
+def strike(plan: Iterable[Fault], seconds: float, inject: Callable[[Fault], Undo | None]) -> None:
+    """Begin each fault at its time, and end it at its own, until `seconds` have passed. Faults that
+    last longer are left to the caller."""
+    order = count()
+    start_s = time.monotonic()
+    due: list[tuple[float, int, Fault | Undo]] = [
+        (fault.at_s, next(order), fault) for fault in plan
+    ]
+    heapq.heapify(due)
+    while due and due[0][0] < seconds:
+        at_s, _, what = heapq.heappop(due)
+        time.sleep(max(0.0, start_s + at_s - time.monotonic()))
+        if not isinstance(what, Fault):
+            what()
+        elif (undo := inject(what)) is not None:
+            end_s = time.monotonic() - start_s + what.for_s
+            heapq.heappush(due, (end_s, next(order), undo))
+    time.sleep(max(0.0, start_s + seconds - time.monotonic()))
 
 
 def show_faults(report: Report) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from antiphon.lab.chaos.faulty_links import Link, Links
-from antiphon.lab.chaos.plan import Fault
+from antiphon.lab.chaos.plan import Fault, Undo
 from antiphon.lab.chaos.processes import Programs, Servers
 from antiphon.lab.chaos.program import Spec
 from antiphon.server.local_cluster import LocalServer
@@ -21,7 +21,6 @@ DELAY_S = 0.15
 ROOM_BYTES = 20_000
 """The room that is left on a disk that becomes full."""
 
-Undo = Callable[[], None]
 Chosen = TypeVar("Chosen")
 
 

@@ -5,6 +5,7 @@ The plan is the same for the same arguments. The run is not: operating systems h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -45,6 +46,10 @@ class Fault(NamedTuple):
     choice: float  # 0 to 1: which server, link or program
     leader: bool  # not that one: the leader
     for_s: float
+
+
+Undo = Callable[[], None]
+"""Ends a fault."""
 
 
 def draw_plan(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import heapq
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.coin_program import LEFT, RIGHT, find_coins
-from antiphon.lab.chaos.command import Report, carry_out, show_faults, show_violations
-from antiphon.lab.chaos.faults import FaultInjector, Undo
+from antiphon.lab.chaos.command import (
+    Report,
+    carry_out,
+    show_faults,
+    show_violations,
+    strike,
+)
+from antiphon.lab.chaos.faults import FaultInjector
 from antiphon.lab.chaos.faulty_links import Links
 from antiphon.lab.chaos.judge import ACCOUNTS, GROUP, SHOWN_MAX, Judge, judge_accounts, judge_group
 from antiphon.lab.chaos.member import CALM, state_file
-from antiphon.lab.chaos.plan import Fault, draw_plan
+from antiphon.lab.chaos.plan import draw_plan
 from antiphon.lab.chaos.processes import Programs, Servers
 from antiphon.lab.chaos.program import Spec
 from antiphon.terminal.lines import say
@@ -78,7 +82,7 @@ class Chaos:
             with Programs(self._cast(), self._folder) as self._programs:
                 injector = FaultInjector(self._servers, self._links, self._programs, self._say)
                 self._begin()
-                self._break(injector)
+                strike(self._plan, self._seconds, injector.inject)
                 injector.repair()
                 self._say("everything is repaired")
                 self._finish()
@@ -156,24 +160,6 @@ class Chaos:
         for name in self._publishers:
             self._programs.start(name)
         self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
-
-    def _break(self, injector: FaultInjector) -> None:
-        """Begin each fault at its time, and end it at its own."""
-        order = count()
-        start_s = time.monotonic()
-        due: list[tuple[float, int, Fault | Undo]] = [
-            (fault.at_s, next(order), fault) for fault in self._plan
-        ]
-        heapq.heapify(due)
-        while due:
-            at_s, _, what = heapq.heappop(due)
-            time.sleep(max(0.0, start_s + at_s - time.monotonic()))
-            if not isinstance(what, Fault):
-                what()
-            elif (undo := injector.inject(what)) is not None:
-                end_s = time.monotonic() - start_s + what.for_s
-                heapq.heappush(due, (end_s, next(order), undo))
-        time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
 
     def _finish(self) -> None:
         self._wait(

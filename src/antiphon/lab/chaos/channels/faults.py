@@ -13,13 +13,11 @@ import msgspec
 from antiphon.formats.channel_trace import life_of
 from antiphon.lab.chaos.channels.links import Network, Pair
 from antiphon.lab.chaos.channels.program import Note, Spec, note_file
-from antiphon.lab.chaos.plan import Fault
+from antiphon.lab.chaos.plan import Fault, Undo
 from antiphon.lab.chaos.processes import Programs
 from antiphon.model.peer_views import MemberId, PeerView, is_quorum
 
 DELAY_S = 0.15
-
-Undo = Callable[[], None]
 
 
 def nothing() -> None:

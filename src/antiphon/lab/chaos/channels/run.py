@@ -4,23 +4,26 @@ view and have everything, and judge."""
 from __future__ import annotations
 
 import argparse
-import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from antiphon.checkers import channel_traces
 from antiphon.formats.channel_trace import ChannelEvent, ChannelReading
 from antiphon.io.transport import Address, format_address
-from antiphon.lab.chaos.channels.faults import FaultInjector, Undo, lives, newest_primary, notes
+from antiphon.lab.chaos.channels.faults import FaultInjector, lives, newest_primary, notes
 from antiphon.lab.chaos.channels.links import Network
 from antiphon.lab.chaos.channels.plan import draw_plan
 from antiphon.lab.chaos.channels.program import CALM, Note, Spec, digested
-from antiphon.lab.chaos.command import Report, carry_out, show_faults, show_violations
-from antiphon.lab.chaos.plan import Fault
+from antiphon.lab.chaos.command import (
+    Report,
+    carry_out,
+    show_faults,
+    show_violations,
+    strike,
+)
 from antiphon.lab.chaos.processes import Programs
 from antiphon.model.peer_views import is_quorum
 from antiphon.server.local_cluster import HOST, free_port
@@ -75,7 +78,7 @@ class ChannelChaos:
         with Network(targets) as self._network, self._started(targets) as self._programs:
             injector = FaultInjector(self._programs, self._network, self._folder, self._say)
             self._begin()
-            self._break(injector)
+            strike(draw_plan(self._seed, self._seconds), self._seconds, injector.inject)
             injector.repair()
             self._finish()
         events = read_traces(self._folder)
@@ -131,24 +134,6 @@ class ChannelChaos:
         self._first_view_s = round(time.monotonic() - began, 2)
         calm.unlink()
         self._say(f"{len(self._names)} processes are in one view")
-
-    def _break(self, injector: FaultInjector) -> None:
-        """Begin each fault at its time, and end it at its own."""
-        order = count()
-        start_s = time.monotonic()
-        due: list[tuple[float, int, Fault | Undo]] = [
-            (fault.at_s, next(order), fault) for fault in draw_plan(self._seed, self._seconds)
-        ]
-        heapq.heapify(due)
-        while due and due[0][0] < self._seconds:
-            at_s, _, what = heapq.heappop(due)
-            time.sleep(max(0.0, start_s + at_s - time.monotonic()))
-            if not isinstance(what, Fault):
-                what()
-            elif (undo := injector.inject(what)) is not None:
-                end_s = time.monotonic() - start_s + what.for_s
-                heapq.heappush(due, (end_s, next(order), undo))
-        time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
 
     def _finish(self) -> None:
         self._say("everything is repaired")
