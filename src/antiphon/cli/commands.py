@@ -247,7 +247,7 @@ def _add_peers(commands: Commands) -> None:
     peers = add_group(
         commands,
         "peers",
-        "look at a cluster of peers, and mend it",
+        "look at a cluster of peers, and repair it",
         "antiphon peers status peer:alarms",
     )
     options = (
@@ -473,7 +473,7 @@ def _add_chaos(commands: Commands) -> None:
         option("--servers", "servers", 3, type=positive, metavar="N"),
         option(
             "--peers",
-            "no servers, but so many processes with channels, which order messages themselves",
+            "no servers, but N processes with channels, which order messages themselves",
             type=positive,
             metavar="N",
         ),

@@ -81,8 +81,8 @@ class Caller:
 
     def calling_again(self, body: Any, every: float, timeout: float | None) -> Script[Any]:
         """Return the first reply to a call that may be sent more than once. It is sent again
-        `every` so many seconds, until there is a reply to any of the copies: the group may just be
-        slow."""
+        after every `every` seconds, until there is a reply to any of the copies: the group may just
+        be slow."""
         deadline = Deadline(timeout)
         self._port.check()
         number, call, pending = self._begin(FIRST)

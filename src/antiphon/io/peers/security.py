@@ -1,5 +1,5 @@
-"""Who may talk to a channel's process: on loopback any process of this machine; elsewhere those
-with a certificate of the same authority.
+"""Security of a channel: on loopback any process of this machine may talk to its processes;
+elsewhere those with a certificate of the same authority.
 
 Promise: with `Tls`, both sides of each connection speak TLS 1.3 and show a certificate that the
 authority has signed, and every owner of one is trusted: names in certificates are not compared with

@@ -36,11 +36,11 @@ logger = logging.getLogger("antiphon.peers.channel")
 Outcome = TypeVar("Outcome")
 
 BEHIND_MS = 30_000
-"""A program that is behind, and takes nothing for so long while others wait for it, leaves."""
+"""A program that is behind leaves if it takes nothing for this long while others wait for it."""
 
 LEAVE_MS = 5_000
-"""A channel that is closed waits so long for what it has sent, and then for the others to let it
-go."""
+"""A channel that is closed waits this long for its last messages to arrive, and then as long for
+the others to let it go."""
 
 
 class Port(Protocol):

@@ -1,5 +1,5 @@
-"""What a channel has received and its program has not taken: packs, views and places of states, in
-one order.
+"""A channel's inbox: packs, views and places of states that its program has not taken yet, in one
+order.
 
 The stack's thread puts in, the program's threads take out. The bytes that wait are bounded, not
 here but by those who send: above `BEHIND_BYTES` the program counts as *behind*, and the others get
@@ -24,7 +24,7 @@ Item: TypeAlias = PeerColumns | Occurrence | StateWanted
 
 
 class Inbox:
-    """What waits for the program. `put` belongs to one thread, `take` to callers with a lock."""
+    """The items that wait. `put` belongs to one thread, `take` to callers with a lock."""
 
     def __init__(self) -> None:
         self._items: deque[tuple[Item | StatePlace, int]] = deque()
@@ -34,7 +34,7 @@ class Inbox:
         self.was_behind = False  # as the stack was told last; written by whoever tells it
 
     def put(self, item: Item | StatePlace, size: int = 0) -> None:
-        """Take what was received, of so many bytes."""
+        """Take an item that was received; `size`: its bytes."""
         self._came_bytes += size
         self._items.append((item, size))
 

@@ -61,13 +61,13 @@ class Batch:
         return FULL_BYTES - self.left_bytes
 
     def begin_run(self, kind: int, timestamp: int) -> None:
-        """What comes next is of another kind, or later, than what came before."""
+        """Begin a run: the next messages are of another kind, or later, than those before."""
         self.kind, self.timestamp = kind, timestamp
         self.runs.append(Run(len(self.bodies), kind, timestamp))
 
 
 class Outbox:
-    """What one process wants to send, and has not handed to its stack yet."""
+    """Messages that one process sends, and has not handed to its stack yet."""
 
     def __init__(self, me: MemberId, destination: str) -> None:
         """`destination`: what the messages say where they were sent."""

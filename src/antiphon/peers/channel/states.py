@@ -73,7 +73,7 @@ class StateWanted(NamedTuple):
 
 
 class States:
-    """What passes between a program and the layer `State`.
+    """States, and requests for them, on their way between a program and the layer `State`.
 
     Threads: the program's call the first part, with the lock; the driver's calls the second one.
     """

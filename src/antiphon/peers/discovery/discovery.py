@@ -1,4 +1,4 @@
-"""What all ways of finding the others have in common."""
+"""The interface of all ways of finding the other processes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 - `peer:mdns/NAME`: announcements in a local network (`mdns.py`);
 - `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service (`name_service.py`).
 
-`?min=N` behind it: `connect` waits for a view of so many members.
+`?min=N` behind it: `connect` waits for a view of N members.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMS = (
 
 
 class Cluster(NamedTuple):
-    """What a URL names."""
+    """A cluster of peers, as a URL names it."""
 
     name: str
     discovery: Discovery

@@ -15,7 +15,7 @@ MUTUAL = 2
 """A flag of `Alive`: this process hears the sender, too."""
 
 GATHER_MS = 5
-"""News of who hears whom are gathered for so long before they are told."""
+"""A process gathers news of who hears whom for this long before it sends them."""
 ASKED_MAX = 3
 """How many are asked about a process whose connection was lost."""
 ANSWER_MS = 100
@@ -25,7 +25,7 @@ LATE_MS = 500
 REDIAL_MS = (100, 5000)
 """A lost process is dialled again after the first, and later at most the second of these."""
 FORGET_MS = 600_000
-"""A process that was not heard for so long, and is in no view, is forgotten."""
+"""A process that was not heard for this long, and is in no view, is forgotten."""
 
 
 UNHEARD = "not heard yet"
@@ -39,7 +39,7 @@ class Alive(Header, frozen=True, array_like=True, tag=True):
 
 
 class _Peer:
-    """What is known of another process."""
+    """Another process, as far as this one knows."""
 
     def __init__(self) -> None:
         self.address = ""

@@ -14,7 +14,7 @@ from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, Layer, Tell, To, Up
 
 OVERHEAD = 64
-"""What a frame counts besides its body."""
+"""The bytes that a frame counts in addition to its body."""
 
 PATIENCE_MS = 200
 """A process that has waited for another one this long tells the others for whom: under load all

@@ -46,7 +46,7 @@ To: TypeAlias = tuple[MemberId, ...] | None
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """What a layer says to its like in another process. A layer declares its kinds in
+    """A message of a layer to its like in another process. A layer declares its kinds in
     `Layer.headers`; class names are unique in a stack, for they are the names on the wire."""
 
 
@@ -54,7 +54,7 @@ AnyHeader = TypeVar("AnyHeader", bound=Header)
 
 
 class Frame(NamedTuple):
-    """What travels through a stack: the headers, the lowest layer's last, and the body."""
+    """A frame on its way through a stack: headers, the lowest layer's last, and a body."""
 
     body: Body
     headers: tuple[Header, ...] = ()

@@ -2,7 +2,7 @@
 
 What a member sends to all is its *stream* of the view, numbered from 1; what it sends to one member
 is a stream of those two. Everybody keeps the frames of all streams until all members hold them, so
-that whoever lacks one can ask any other, also if the sender is gone.
+that whoever lacks one can ask any other, even if the sender is gone.
 
 ::
 
@@ -34,11 +34,11 @@ from antiphon.peers.layers.layer import (
 from antiphon.peers.layers.streams import Gap, Stream, ViewStreams
 
 HELD_MS = 50
-"""Frames are acknowledged after so long at the latest."""
+"""Frames are acknowledged within this time."""
 CHECK_MS = 100
-"""A member that acknowledges nothing new for so long is told what it should hold."""
+"""If a member acknowledges nothing new for this long, the sender tells it what it should hold."""
 ANSWER_MAX = 1 << 20
-"""A request is answered with so many bytes at most; the rest is asked for again."""
+"""The most bytes of an answer to a request; the member asks again for the rest."""
 AHEAD_FRAMES_MAX = 256
 AHEAD_BYTES_MAX = 4 << 20
 """How much is kept of a view that others have installed already."""
@@ -100,8 +100,8 @@ class Again(Header, frozen=True):
 
 
 class _Peer:
-    """What is known of another member in this view: up to where it holds the own stream (`number`),
-    and what it was sent alone; what came from it alone; and when it last made progress."""
+    """Another member in this view: up to where it holds the own stream (`number`), and the frames
+    for it alone (`out`); those from it to this process alone; and when it last made progress."""
 
     __slots__ = ("looked", "out", "seen", "singles")
 
@@ -456,7 +456,7 @@ class Reliable(Layer):
         return effects
 
     def linked(self, process: MemberId, address: str, now_ms: int) -> Sequence[Effect]:
-        """What was under way on the connection before is lost: ask, and tell, at once."""
+        """Ask, and say what was sent, at once: frames on the connection before are lost."""
         peer = self._peers.get(process)
         if peer is not None and not self._frozen:
             peer.looked = peer.seen

@@ -25,9 +25,9 @@ WINDOW_BYTES = 4 * PART_BYTES
 """So much of a state is under way to a member at most: other frames wait behind no more than
 that."""
 REPEAT_MS = 500
-"""A member that gets nothing for so long asks again."""
+"""A member that gets nothing for this long asks again."""
 PATIENCE_MS = 30_000
-"""A provider that hands out nothing for so long is passed over."""
+"""A provider that hands out nothing for this long is passed over."""
 
 
 class Pull(Header, frozen=True):
@@ -112,7 +112,7 @@ class Ended(NamedTuple):
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """What a process says of itself to a change. `provider`, `place`: of the state that it takes
+    """A process's report to a change. `provider`, `place`: of the state that it takes
     over just now; `begun`: it began to take one over, of whomever; `unable`: who could not hand it
     out; `last`, `stayed`: the last primary view that it was in, and whether it comes from there
     straight; `lacks`: it has neither founded the group nor taken a state over since it came into
@@ -159,7 +159,7 @@ class _Offer:
     def __init__(self, requesters: Sequence[MemberId]) -> None:
         self.source: Source | None = None  # None: the program has not come to this place
         self.sent = dict.fromkeys(requesters, 0)
-        self.may_send = dict.fromkeys(requesters, -1)  # so many bytes; -1: not pulled yet
+        self.may_send = dict.fromkeys(requesters, -1)  # up to this byte; -1: not pulled yet
         self.done: set[MemberId] = set()  # they were sent the last part
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, La
 KEPT_BYTES_MAX = 4 << 20
 """A process sends no more while so much of its own is not delivered to itself."""
 GONE_MAX = 1024
-"""The numbers of so many processes that are not members are remembered: they may come back."""
+"""How many processes that are not members are remembered with their numbers: they may come back."""
 
 
 class Forward(Header, frozen=True):
@@ -79,7 +79,7 @@ class _Numbers:
 class Total(Layer):
     """All members hand out the messages of all in one order.
 
-    Promise: messages of level agreed or higher are handed out in one order, each once, also if it
+    Promise: messages of level agreed or higher are handed out in one order, each once, even if it
     was sent again in a later view; those of one sender in the order in which they were sent. With
     that a message does not overtake those that its sender had got before (with `plain` neither of
     the two holds: the leader orders what arrives as it arrives). A message to some members is

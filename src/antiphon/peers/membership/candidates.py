@@ -1,4 +1,4 @@
-"""Who coordinates: an opinion that each process forms by itself, and tells the others.
+"""The choice of a coordinator: an opinion that each process forms by itself, and tells the others.
 
 Nothing here matters for safety. Each process *prefers* one as its coordinator: of those that it
 hears and that hear it, itself included, the best one that prefers itself. So processes gather

@@ -1,7 +1,8 @@
-"""What a change decides: whether its view is primary, and what belongs to the views that end.
+"""The decision of a change: whether its view is primary, and what belongs to the views that end.
 
-Pure, and all of it: to be read beside PEER-STACK 3. The coordinator of a change has the reports of
-all processes of the change, who are frozen and take part in no older change any more.
+The coordinator of a change has the reports of all processes of the change, who are frozen and take
+part in no older change any more. Why the rules are these:
+`docs/decisions/views-by-quorums-of-the-last-active-one.md`.
 
 **Flagged.** Primary views form a chain, for each one needs a *quorum* (`is_quorum`) of the last
 active one. What makes it hard is that nobody may know which one that is: a change can break off
@@ -66,8 +67,8 @@ class Chain(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What makes a view primary: the chain that it continues; or, if it founds one (`chain` is
-    None), who gets a seat."""
+    """The reason why a view is primary: the chain that it continues; or, if it founds one (`chain`
+    is None), who gets a seat."""
 
     chain: Chain | None
     seats: tuple[MemberId, ...] = ()

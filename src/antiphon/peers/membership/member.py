@@ -56,7 +56,7 @@ def message(to: MemberId, header: Header) -> Down:
 
 
 class Member:
-    """What one process knows of views and has promised to changes.
+    """One process in changes: what it knows of views, and has promised.
 
     Promise: it takes part in changes whose rounds rise, in one at a time, and shows a view only if
     it is active. What it installed it reports to every later change, until it knows of a later

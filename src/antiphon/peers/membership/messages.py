@@ -13,7 +13,7 @@ class Here(Header, frozen=True, array_like=True, tag=True):
     `view`, `leader`, `primary`, `size`, `place`: the view that it is in, and its place there;
     `round`: the highest that it has seen; `prefers`: the coordinator that it prefers; `wants`: it
     wants a change, though the members stay the same; `leaving`: it wants to leave; `stalled`: the
-    round of the change that it waits in vain for, or 0.
+    round of the change that it waits for without a result, or 0.
     """
 
     view: ViewId

@@ -1,4 +1,4 @@
-"""What the processes of a change tell one another: values, as they travel."""
+"""The values that the processes of a change send one another."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a process says of itself to a change, once it is frozen.
+    """The report of a process to a change, once it is frozen.
 
     `now`: the view that it comes from; `last`: its last primary view, which may be the same;
     `active`: of each founding that it knows of the highest active view; `flagged`: the flagged

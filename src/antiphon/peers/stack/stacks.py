@@ -31,7 +31,7 @@ def total_uniform(
     """Return the stack of a channel that was given none: every level, from none to safe.
 
     For replicated state that must not diverge: whatever a member has handed out in a primary view,
-    every later primary view has, in the same place, also if that member is cut off the next moment.
+    every later primary view has, in the same place, even if that member is cut off the next moment.
     Messages of the levels fifo and causal skip the leader, and keep their order towards the others.
     The price: a message takes the way to the leader and from there to all, and is handed out when
     most members hold it.

@@ -1,4 +1,4 @@
-"""What each kind of fault does to a simulated world of channels."""
+"""The kinds of faults in a simulated world of channels."""
 
 from __future__ import annotations
 

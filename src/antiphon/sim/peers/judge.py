@@ -1,4 +1,4 @@
-"""What a run of channels is judged by: histories, and a look at each view when it is shown."""
+"""The judge of a run of channels: histories in the end, and each view when it is shown."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon.sim.peers.world import World
 
 WAITING_MAX = 20
-"""A program whose sends wait sends no more than so many."""
+"""A program stops sending while this many of its sends wait."""
 
 
 class Process:

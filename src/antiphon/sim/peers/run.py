@@ -16,12 +16,12 @@ from antiphon.sim.violations import ViolationError, violation_of
 LIVE_MS = 40_000
 """Within this time after the last fault, those who are connected are in one view."""
 REST_MS = 3_000
-"""What they have sent is delivered after so long, and their view stays."""
+"""After this time their messages are delivered, and their view stays."""
 STEP_MS = 100
 SUSPICION_MS = 500
-"""Whoever is gone seems to be gone so long after the detector's ceiling."""
+"""A process that is gone is taken to be gone this long after the detector's ceiling."""
 CHANGES_MAX = 3
-"""After the last connection has come or gone, so many views are shown at most."""
+"""The most views that are shown after the last connection has come or gone."""
 
 
 class Result(msgspec.Struct):

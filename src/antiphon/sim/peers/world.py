@@ -16,7 +16,7 @@ from antiphon.sim.story import Event
 from antiphon.sim.violations import ViolationError
 
 AT_REST_EVENTS = 60_000
-"""A world that has had so many events in a second of its time does not come to rest."""
+"""A world with this many events in a second of its time does not come to rest."""
 
 
 class World:

@@ -96,7 +96,7 @@ class Member:
         return at
 
     def end(self) -> None:
-        """Kill it, also if it is paused."""
+        """Kill it, even if it is paused."""
         _end(self._process, self._pipe)
 
 

@@ -33,7 +33,7 @@ from antiphon.server.local_cluster import HOST, free_port
 
 CHUNK_BYTES = 64 << 10
 CHUNKS_MAX = 16
-"""A way holds so many while it is slow or stalled; then it takes nothing more."""
+"""While a way is slow or stalled, it holds this many chunks, and takes nothing more."""
 
 _HEAD = struct.Struct("<II")  # of a frame: length, checksum
 
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 class Way:
-    """What becomes of bytes from one process to another."""
+    """The way of bytes from one process to another, which a fault may slow down, stall or cut."""
 
     def __init__(self) -> None:
         self.flows = asyncio.Event()

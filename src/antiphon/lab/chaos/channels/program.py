@@ -42,7 +42,7 @@ LARGE_BYTES = 200_000
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What one process is to do, as its command line has it."""
+    """The task of one process, as its command line has it."""
 
     name: str
     names: tuple[str, ...]  # the founders
@@ -55,8 +55,8 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a process says of itself: its newest view, and how many messages its program was handed,
-    with a digest of all (`digested`)."""
+    """A process's report: its newest view, and how many messages its program was handed, with a
+    digest of all (`digested`)."""
 
     life: str
     view: PeerView

@@ -1,4 +1,4 @@
-"""What was delivered in whole views: virtual synchrony, total order, prefix and uniform delivery.
+"""The audit of whole views: virtual synchrony, total order, prefix and uniform delivery.
 
 Each stay is summed up in one row: how many packs, a fingerprint of all, and how many with a place
 in the total order. Orders are compared place by place: where two processes have unlike packs at one
@@ -20,7 +20,7 @@ from antiphon.spark.audit.channels.views import Stay, by_view
 
 
 class Sum(NamedTuple):
-    """What a process delivered in a stay: how many packs, which ones, and how many times one with a
+    """The deliveries of a process in a stay: how many packs, which ones, and how often one with a
     place in the order."""
 
     packs: int = 0

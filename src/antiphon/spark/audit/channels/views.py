@@ -1,4 +1,4 @@
-"""What processes of a channel were shown, and the audit of views, which needs no message.
+"""The views that processes of a channel were shown, and their audit, which needs no message.
 
 Views are few, so this is done on the driver, in tables of plain Python. A life begins in a view of
 itself alone, round 0, which no row reports.
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
 
     @property
     def meaning(self) -> tuple[Any, ...]:
-        """What has to be the same for all."""
+        """The part of the view that has to be the same for all."""
         return self.order, self.leader, self.primary, self.seats
 
 
@@ -155,8 +155,8 @@ def _differing(world: World, view: str, those: list[Stay]) -> Iterator[Finding]:
 def _companions(
     world: World, view: str, came: list[Stay], earlier: dict[str, Stay]
 ) -> Iterator[Finding]:
-    """Who names whom as coming along: exactly those that come from the same view, as far as they
-    tell, and all of them from both views."""
+    """Find processes that name others as coming along than exactly those that come from the same
+    view, as far as they tell, and are in both views."""
     origins = {stay.life.name: stay.shown.origin or earlier[stay.life.name].view for stay in came}
     for stay in came:
         me, mine, before = stay.life.name, stay.shown.together, earlier[stay.life.name]
