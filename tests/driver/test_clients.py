@@ -11,7 +11,13 @@ from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.machine import Broker
 from antiphon.driver import clients as module
 from antiphon.driver.assembly import clients_on
-from antiphon.driver.clients import BARRIER_AGAIN_MS, BARRIERS_MAX, Client, Clients
+from antiphon.driver.clients import (
+    BARRIER_AGAIN_MS,
+    BARRIERS_MAX,
+    CREDIT_MAX,
+    Client,
+    Clients,
+)
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY, ClusterMember
@@ -268,6 +274,14 @@ def test_a_reader_gets_what_is_new_once_a_turn_and_no_more_than_its_credit(
     bare.broker.position = 7
     bare.clients.deliver()
     assert len(client.heard) == 5
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_credit_has_bounds(bare: BareClients, more: int) -> None:
+    client = Pipe(bare.clients)
+    client.asks(cw.Tail(9, CREDIT_MAX))
+    with pytest.raises(FormatError, match=f"a credit of {more} bytes; the limit is {CREDIT_MAX}"):
+        client.asks(cw.Credit(more))
 
 
 def test_who_is_gone_reads_nothing(bare: BareClients) -> None:

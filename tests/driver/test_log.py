@@ -1,13 +1,23 @@
 """The driver of the log, input by input: what leaves when, and what becomes of a full disk."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from antiphon.driver.log import DEFER_S, LATE_MS, READ_FIRST_MS, RETRY_S
-from antiphon.errors import SyncFailedError
+from antiphon.errors import DiskFullError, SyncFailedError
 from antiphon.formats import pack
 from antiphon.formats.entry import Membership, SnapshotMeta
 from antiphon.formats.journal import REACHED, Local
-from antiphon.formats.server_messages import Appended, Knock, PartTaken, Relay, Vote
+from antiphon.formats.server_messages import (
+    Appended,
+    Knock,
+    PartTaken,
+    Relay,
+    SnapshotPart,
+    Vote,
+)
 from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
     Accepted,
@@ -310,6 +320,58 @@ def test_a_snapshot_is_refused_whose_rows_cannot_be_written() -> None:
         "no snapshot: the index is not complete up to this snapshot",
     ]
     assert bare.turns == []
+
+
+def without_room(*_: Any) -> Any:
+    raise DiskFullError("no room, says the test")
+
+
+def without_room_later(*_: Any) -> Iterator[tuple[str, ...]]:
+    yield ()
+    without_room()
+
+
+@pytest.mark.parametrize("store", [without_room, without_room_later])
+def test_a_snapshot_for_which_there_was_no_room_is_taken_later(
+    monkeypatch: pytest.MonkeyPatch, store: Any
+) -> None:
+    bare = BareLog(snapshot_every_entries=4)
+    with monkeypatch.context() as full:
+        full.setattr(bare.journal, "store_snapshot", store)
+        bare.appends(2, 5, commit=5)
+        bare.settle()
+        bare.end_all_syncs()
+    assert bare.news == ["no snapshot: no room, says the test"]
+    bare.appends(6, 9, commit=9)
+    bare.settle()
+    bare.end_all_syncs()
+    assert bare.news[1:] == ["snapshot 9"]
+
+
+def test_what_a_server_keeps_to_itself_counts_for_the_next_snapshot() -> None:
+    bare = BareLog(snapshot_every_bytes=100)
+    bare.log.store(Local(False, bytes(100)), 1)
+    bare.settle()
+    bare.end_all_syncs()
+    bare.appends(2, 2, commit=2)
+    bare.settle()
+    bare.end_all_syncs()
+    assert bare.news == ["snapshot 2"]
+
+
+def test_a_leader_s_snapshot_for_which_there_was_no_room_is_taken_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare = BareLog()
+    with monkeypatch.context() as full:
+        full.setattr(bare.journal, "install", without_room_later)
+        bare.hears(LEADER, SnapshotPart(EPOCH, 1, META, 0, b"part", True))
+        bare.settle()
+        bare.end_all_syncs()
+    assert bare.news == ["impaired"]
+    bare.wait(RETRY_S)
+    bare.hears(LEADER, SnapshotPart(EPOCH, 2, META, 0, b"part", False))
+    assert [(m.attempt, m.seq) for m in bare.sent if isinstance(m, PartTaken)] == [(1, 0), (2, 0)]
 
 
 def test_rows_from_before_an_installation_are_not_written_behind_it(
