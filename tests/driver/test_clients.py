@@ -326,6 +326,18 @@ def test_what_an_effect_leads_to_comes_after_what_was_due_before(bare: BareClien
     assert client.heard == [cw.Asked("first"), cw.Asked("second")]
 
 
+def test_a_client_that_begins_a_large_message_is_held_back_at_once(bare: BareClients) -> None:
+    client = Pipe(bare.clients)
+    bare.wanted = [Hold(client.client.number, True)]
+    client.client.begun(1 << 20)
+    assert client.held
+
+
+def test_a_server_that_lets_go_proposes_in_this_turn_what_it_alone_knows(bare: BareClients) -> None:
+    bare.clients.let_go()
+    assert bare.turns == 1
+
+
 def test_a_connection_that_is_lost_is_lost_for_the_home(bare: BareClients) -> None:
     client = Pipe(bare.clients)
     assert bare.home.counts()["links"] == 1

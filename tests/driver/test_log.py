@@ -12,6 +12,7 @@ from antiphon.formats.entry import Membership, SnapshotMeta
 from antiphon.formats.journal import REACHED, Local
 from antiphon.formats.server_messages import (
     Appended,
+    Hears,
     Knock,
     PartTaken,
     Relay,
@@ -560,4 +561,15 @@ def test_a_message_that_changes_nothing_ends_no_turn_unless_another_server_leads
     assert bare.settles == 0
     bare.node.replica.leader_id = OTHER
     bare.hears(OTHER, Appended(EPOCH, 1, 1))
+    assert bare.settles == 1
+
+
+def test_a_report_of_who_hears_whom_ends_a_turn_for_it_may_bring_a_deadline_forward() -> None:
+    bare = BareLog()
+    bare.appends(2, 2)
+    bare.settle()
+    bare.end_all_syncs()
+    bare.settles = 0
+    bare.node.receive = lambda *_: []  # type: ignore[method-assign]
+    bare.hears(LEADER, Hears(()))
     assert bare.settles == 1
