@@ -268,6 +268,46 @@ def test_an_older_peer_is_spoken_to_in_its_version() -> None:
     run(main())
 
 
+def test_what_goes_to_servers_of_several_versions_is_encoded_for_each() -> None:
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        readers = {}
+        for node, newest in ((2, 1), (3, frames.NEWEST)):
+            reader, writer = await asyncio.open_connection(*one.address)
+            writer.write(hello(IDS[node], newest=newest))
+            await read_frame(reader)
+            readers[node] = reader, writer
+        await eventually(lambda: {2, 3} <= one.transport._came_in.keys())
+        message = Append(1, 0, 0, (), 0, 0, has=7)
+        for node in (2, 3, 2):
+            one.transport.send(IDS[node], message)
+        has = []
+        for node in (2, 3, 2):
+            append = frames.decode_envelope(await read_frame(readers[node][0])).message
+            assert isinstance(append, Append)
+            has.append(append.has)
+        assert has == [0, 7, 0]
+        for _, writer in readers.values():
+            writer.close()
+        await one.transport.close()
+
+    run(main())
+
+
+def test_a_server_that_has_moved_is_dialled_at_its_new_address() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, _):
+            moved = Peer(2)
+            await moved.listen()
+            one.transport.set_peers({1: one.address, 2: moved.address})
+            await eventually(lambda: connected(one, 1))
+            await still_works(one, moved)
+            await moved.transport.close()
+
+    run(main())
+
+
 def test_an_older_peer_is_sent_nothing_to_relay() -> None:
     async def main() -> None:
         one = Peer(1)
@@ -347,6 +387,28 @@ def test_who_speaks_no_common_version_is_told_ours() -> None:
         answer = await closes(one.address, hello(IDS[2], oldest=99, newest=100))
         ours = frames.decode_hello(answer[frames.PREFIX_SIZE :])
         assert (ours.oldest, ours.newest) == (frames.OLDEST, frames.NEWEST)
+        await one.transport.close()
+
+    run(main())
+
+
+def test_a_client_that_reads_nothing_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "LINGER_S", 0.01)
+
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        reader, writer = await asyncio.open_connection(*one.address, limit=1024)
+        writer.write(hello(IDS[2], "client") + frames.frame(b"x"))
+        await read_frame(reader)
+        await eventually(lambda: len(one.transport.incoming.clients) == 1)
+        (client,) = one.transport.incoming.clients
+        client.send_body(bytes(64 << 20))  # more than buffers take
+        client.end("it is slow")
+        await asyncio.wait_for(client.lost, 10)
+        writer.close()
         await one.transport.close()
 
     run(main())

@@ -185,6 +185,28 @@ def test_a_client_that_does_not_take_its_messages_costs_a_bounded_amount() -> No
     run(main())
 
 
+def test_a_client_that_is_held_back_waits_with_what_it_sends() -> None:
+    async def main() -> None:
+        embedded = acquire("embedded:")
+        client = await Client().connect(embedded)
+        await client.attach()
+        far, loop = client.link.far, background_loop()
+        loop.call_soon_threadsafe(far.hold, True)
+        client.send(cw.Control(1, cw.OpenConsumer(1, "topic:t", 10)))
+        looked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        near = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(near.call_soon_threadsafe, looked.set_result, 0)
+        await looked
+        assert client.link.waiting_bytes > 0
+        assert client.answers.empty()
+        loop.call_soon_threadsafe(far.hold, False)
+        assert await client.hear() == cw.Result(1)
+        client.link.close()
+        await embedded.release()
+
+    run(main())
+
+
 def test_a_client_whose_loop_stands_still_is_cut_off() -> None:
     async def main() -> None:
         embedded = acquire("embedded:")

@@ -22,17 +22,20 @@ def test_an_error_in_any_call_ends_the_server_and_not_the_loop() -> None:
 
         def failed(error: BaseException) -> None:
             failures.append(error)
-            if len(failures) == 4:
+            if len(failures) == 5:
                 all_failed.set()
 
-        port = LoopPort(Syncing(lambda name: None), fail, fail, failed)
+        syncing = Syncing(lambda name: None)
+        port = LoopPort(syncing, fail, fail, failed)
         port.start()
+        port.sync(("file",), lambda error: fail())
         port.soon(fail)
         port.later(0, fail)
         port.turn_soon()
         port.set_timer(now_ms())
         await asyncio.wait_for(all_failed.wait(), 10)
-        assert [type(error) for error in failures] == [BrokenError] * 4
+        assert [type(error) for error in failures] == [BrokenError] * 5
+        syncing.close()
 
     asyncio.run(main())
 
