@@ -219,6 +219,26 @@ def test_a_peer_that_comes_back_is_dialled_again() -> None:
     run(main())
 
 
+def test_a_peer_that_dials_in_is_dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport.Redial, "pause_s", lambda *_: 3600.0)
+
+    async def main() -> None:
+        one, two = Peer(1), Peer(2)
+        await one.listen()
+        await two.listen()
+        await two.transport.close()
+        one.transport.set_peers({2: two.address})
+        await eventually(lambda: one.gone == [2])
+        again = Peer(2)
+        await again.listen(two.address[1])
+        again.transport.set_peers({1: one.address})
+        await eventually(lambda: connected(one, 1))
+        await one.transport.close()
+        await again.transport.close()
+
+    run(main())
+
+
 def test_who_cannot_be_dialled_is_answered_where_it_came_in() -> None:
     async def main() -> None:
         known, stranger = Peer(1), Peer(4)
