@@ -674,3 +674,18 @@ def test_a_damaged_server_says_that_it_is_being_repaired() -> None:
             assert trouble.startswith("being repaired from the others: ")
 
     run(main())
+
+
+def test_a_server_that_has_no_place_in_a_cluster_says_why() -> None:
+    async def main() -> None:
+        async with running(Disk(), servers=3) as (server, _):
+            replica = server.node.replica
+            assert replica.newcomer is not None
+            replica.newcomer.complaint = "server 2 lists other servers"
+            replica.removed = "it was removed"
+            assert server.status().trouble == (
+                "not wanted by the others: it was removed",
+                "cannot found a cluster: server 2 lists other servers",
+            )
+
+    run(main())
