@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
+from msgspec.structs import replace
+
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import (
     Blocked,
@@ -31,7 +33,7 @@ class Both(Layer):
     name = "both"
 
     def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
-        return (Up(frame, sender), Up(frame._replace(body=b"second"), sender))
+        return (Up(frame, sender), Up(replace(frame, body=b"second"), sender))
 
     def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
         return (Down(frame, to), Up(frame, self.me))

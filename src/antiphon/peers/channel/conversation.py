@@ -150,8 +150,8 @@ class Conversation:
 
     def delivered(self, delivered: Delivered) -> None:
         """Take what the stack hands out."""
-        sender, body, level, *_ = delivered
-        if sender == self.me and level >= Level.AGREED:
+        sender, body = delivered.sender, delivered.body
+        if sender == self.me and delivered.level >= Level.AGREED:
             self._outbox.ordered()
         # A small one is quicker as bytes; a large one is not copied, but each message of it is when
         # the program takes it.

@@ -68,8 +68,15 @@ class ChannelTrace:
 
     def delivered(self, delivered: Delivered, now_ms: int) -> None:
         """The stack hands a pack out."""
-        sender, body, level, view, closing = delivered
-        self._came("deliver", sender, body, level, view, now_ms, closing=closing)
+        self._came(
+            "deliver",
+            delivered.sender,
+            delivered.body,
+            delivered.level,
+            delivered.view,
+            now_ms,
+            closing=delivered.closing,
+        )
 
     def shown(self, shown: Shown, now_ms: int) -> None:
         """The stack shows a view."""

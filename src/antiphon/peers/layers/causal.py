@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from antiphon.errors import FormatError
 from antiphon.model.peer_views import Level, MemberId, PeerView
-from antiphon.peers.layers.layer import Down, Effect, Frame, Header, Layer, To, Up
+from antiphon.peers.layers.layer import Down, Effect, Frame, Header, Layer, To, Up, Value
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.layers.total import Ordered
 
@@ -23,13 +23,13 @@ class Causes(Header, frozen=True):
     alone: bool = False
 
 
-class _Waiting(NamedTuple):
+class _Waiting(Value, frozen=True):
     frame: Frame
     sender: MemberId
     header: Causes
 
 
-class _Leaving(NamedTuple):
+class _Leaving(Value, frozen=True):
     """A frame of the total order that waits at the leader; see `Causal`."""
 
     frame: Frame

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.layer import Down, Effect, Frame, Header, Layer, To, Up
 
@@ -124,7 +126,7 @@ class Detour(Layer):
         if not header.targets:
             return (Up(frame, header.origin),)
         targets = tuple(target for target in header.targets if target in self._linked)
-        passed = frame._replace(control=True).push(Via(header.origin, ()))
+        passed = replace(frame, control=True).push(Via(header.origin, ()))
         return (Down(passed, targets),) if targets else ()
 
     # -- For people ------------------------------------------------------------------------------

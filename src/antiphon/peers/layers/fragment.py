@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.layer import Body, Down, Effect, Frame, Header, Layer, To, Up
 
@@ -70,7 +72,7 @@ class Fragment(Layer):
             piece = Piece(self._number, index, count)
             headers = (*frame.headers, piece) if index == 0 else (piece,)
             part = body[index * size : (index + 1) * size]
-            effects.append(Down(frame._replace(body=part, headers=headers), to))
+            effects.append(Down(replace(frame, body=part, headers=headers), to))
         return effects
 
     def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
@@ -98,7 +100,7 @@ class Fragment(Layer):
             return None
         del frames[piece.number]
         bodies = [body for body in partial.pieces if body is not None]
-        return partial.first.pop()._replace(body=b"".join(bodies))
+        return replace(partial.first.pop(), body=b"".join(bodies))
 
     def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> Sequence[Effect]:
         """Forget incomplete frames of a process: their other pieces are lost with the

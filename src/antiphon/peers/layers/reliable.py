@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import (
     Acknowledged,
@@ -517,7 +519,7 @@ class Reliable(Layer):
         held = streams.streams[stream]
         for number, data in enumerate(frames, first):
             if number == held.held + 1:
-                held.append(self.codec.decode(data)._replace(number=number))
+                held.append(replace(self.codec.decode(data), number=number))
 
     def _of(self, view: ViewId) -> ViewStreams | None:
         for streams in (self._now, self._primary):

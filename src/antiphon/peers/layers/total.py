@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, Layer, To, Up
 
@@ -164,7 +166,7 @@ class Total(Layer):
             return self._take(self.me, number, settled, frame, to)
         if self.plain:  # as it comes: no layer below keeps it in order
             forward = Forward(number, to, frame.level, settled)
-            return [Down(frame._replace(level=Level.NONE).push(forward), self._leader)]
+            return [Down(replace(frame, level=Level.NONE).push(forward), self._leader)]
         return [Down(frame.push(Forward(number, to, None, settled)), self._leader)]
 
     def _arrives(self, number: int) -> list[Effect]:
@@ -222,7 +224,7 @@ class Total(Layer):
         if isinstance(header, Forward):
             if self._leads and not self._frozen and sender in self._ordered:
                 level = frame.level if header.level is None else header.level
-                frame = frame.pop()._replace(level=level)
+                frame = replace(frame.pop(), level=level)
                 return self._take(sender, header.number, header.settled, frame, header.to)
             return ()
         return (Up(frame, sender),)

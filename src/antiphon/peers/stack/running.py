@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from antiphon.errors import FormatError
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import (
@@ -40,6 +42,7 @@ from antiphon.peers.layers.layer import (
     Tell,
     To,
     Up,
+    Value,
 )
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.codec import FrameCodec
@@ -48,7 +51,7 @@ from antiphon.peers.stack.stack import Stack
 logger = logging.getLogger("antiphon.peers.stack")
 
 
-class Transmit(NamedTuple):
+class Transmit(Value, frozen=True):
     """For the driver: send this to these processes, as far as there are connections to them. It is
     in two parts, so that a large body is not copied."""
 
@@ -62,7 +65,7 @@ class Transmit(NamedTuple):
         return b"".join((self.head, self.body))
 
 
-class Delivered(NamedTuple):
+class Delivered(Value, frozen=True):
     """For the program: a body that a member has sent in this view. `closing`: the view ends with
     it, or with others that come in the same step."""
 
@@ -273,7 +276,7 @@ class Running:
             if len(effects) != 1 or type(effect := effects[0]) is not Up:
                 self._carry_out_at(at, effects, now_ms)
                 return
-            frame, sender = effect
+            frame, sender = effect.frame, effect.sender
         if frame.headers:
             raise FormatError(f"no layer takes the header {type(frame.headers[-1]).__name__}")
         closing = self._installing
@@ -287,14 +290,14 @@ class Running:
             if len(effects) != 1 or type(effect := effects[0]) is not Down:
                 self._carry_out_at(at, effects, now_ms, of_down=True)
                 return
-            frame, to = effect
+            frame, to = effect.frame, effect.to
         self._transmit(frame, self.view.members if to is None else to)
 
     def _transmit(self, frame: Frame, to: tuple[MemberId, ...]) -> None:
         others = to
         if self.me in to:
             # What a process sends to itself looks like what others get.
-            self._echoes.append((-1, frame._replace(control=False), self.me))
+            self._echoes.append((-1, replace(frame, control=False), self.me))
             others = tuple(process for process in to if process != self.me)
         if others:
             self._outputs.append(Transmit(others, self._codec.encode_head(frame), frame.body))
