@@ -1,5 +1,7 @@
 """A channel between a program and its stack, without sockets, clocks and threads."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from antiphon.api.messages.sending import outgoing
@@ -11,7 +13,18 @@ from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.layers.flow import Awaited
-from antiphon.peers.layers.layer import Blocked, Changed, Closing, Dial, Install, Tell
+from antiphon.peers.layers.layer import (
+    Blocked,
+    Changed,
+    Closing,
+    Dial,
+    Down,
+    Effect,
+    Frame,
+    Install,
+    Layer,
+    Tell,
+)
 from antiphon.peers.membership.member import Left
 from tests.peers.support.channels import Ordering, Process
 from tests.peers.support.scripted import Scripted
@@ -34,6 +47,36 @@ def test_what_is_sent_arrives_everywhere_in_its_order() -> None:
         a.put(body)
     b.receive_from(a)
     assert a.received() == b.received() == ["one", b"two", {"three": 3}]
+
+
+class Thanking(Layer):
+    """Thanks at the end of a batch for what has arrived."""
+
+    name = "thanking"
+    due_ms: int | None = None
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        if sender != self.me:
+            self.due_ms = now_ms
+        return super().up(frame, sender, now_ms)
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        self.due_ms = None
+        return (Down(Frame(b"thanks", control=True), (B,)),)
+
+    def next_deadline_ms(self) -> int | None:
+        return self.due_ms
+
+
+def test_what_is_due_at_once_leaves_with_the_rest() -> None:
+    a, b = Process("a", Thanking(), Scripted()), Process("b", Thanking(), Scripted())
+    view = a.install(b.me)
+    b.act(Install(Closing(b.running.view.id, {}), view, {}, Changed((b.me,))))
+    b.put("one")
+    b.put("two")
+    a.receive_from(b)
+    assert [data[-6:] for _, data in a.sent[: a.flushed]] == [b"thanks"]
+    assert a.due_ms is None
 
 
 def test_some_or_one_are_addressed_by_name() -> None:

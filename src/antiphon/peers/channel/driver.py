@@ -167,6 +167,9 @@ class ChannelDriver:
         except FormatError as error:
             logger.warning("%s sends what is not a frame of this stack: %s", process, error)
             self._port.refuse(process, Refused(f"not a frame of this stack: {error}", again=False))
+        # What layers say at the end of a batch, such as acknowledgements, leaves with the rest: for
+        # a timer it would be a turn of the loop later.
+        self._running.tick(now_ms)
         self._finish(now_ms)
 
     def fail(self, error: JMSError) -> None:
