@@ -204,7 +204,7 @@ class ChannelCore:
             if not (yield Pause(room, deadline.left())):
                 raise OutcomeUnknownError(
                     f"no room for a message to {conversation.cluster!r} within {timeout:g} s: "
-                    f"{conversation.hindrance or 'the stack does not keep up'}. It was not sent",
+                    f"{process.driver.hindrance or 'the stack does not keep up'}. It was not sent",
                     happened="no",
                 )
         process.driver.wake()

@@ -149,7 +149,7 @@ class Process:
             "view": str(conversation.view),
             "members": list(conversation.view.members),
             "primary": self._is_primary(),
-            "waits_for": conversation.hindrance,
+            "waits_for": self.driver.hindrance,
             "unread_bytes": conversation.inbox.waiting_bytes,
             "refused": dict(self.refusals),
             "connected": [] if transport is None else [p.name for p in transport.linked],

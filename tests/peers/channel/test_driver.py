@@ -152,7 +152,7 @@ def test_while_a_view_changes_what_is_sent_gathers_outside() -> None:
     a.freeze()
     for i in range(100):
         a.put(f"{i}")
-    assert a.conversation.hindrance == "the view is changing"
+    assert a.driver.hindrance == "the view is changing"
     assert a.sent == []
     a.install(b.me)
     assert len(a.sent) == 1  # one pack
@@ -164,9 +164,9 @@ def test_who_blocks_is_named() -> None:
     a.act(Blocked(b.me, "has not taken 4 MiB"))
     a.put("first")  # the stack has it
     a.put("second")
-    assert a.conversation.hindrance == "b: has not taken 4 MiB"
+    assert a.driver.hindrance == "b: has not taken 4 MiB"
     a.act(Blocked(None))
-    assert a.conversation.hindrance == ""
+    assert a.driver.hindrance == ""
     assert a.received() == ["first", "second"]
 
 
@@ -177,7 +177,7 @@ def test_of_two_that_block_each_is_named_with_its_own_reason() -> None:
     a.running.act(a.running.layers[1], [Blocked(C, "is late")], 0)
     a.running.act(a.running.layers[1], [Blocked(None)], 0)
     a.pump()
-    assert a.conversation.hindrance == "b: is slow"
+    assert a.driver.hindrance == "b: is slow"
 
 
 def test_whom_the_leader_waits_for_is_named() -> None:
@@ -189,13 +189,13 @@ def test_whom_the_leader_waits_for_is_named() -> None:
     held.holds = True
     a.put("x")
     a.act(Tell(Awaited(B, C, "is slow")))  # b waits for c, and a for itself, which leads
-    assert a.conversation.hindrance == "a has not ordered what was sent before"
+    assert a.driver.hindrance == "a has not ordered what was sent before"
     a.act(Tell(Awaited(a.me, C, "is slow")))
-    assert a.conversation.hindrance == "a, which orders messages, waits for c: is slow"
+    assert a.driver.hindrance == "a, which orders messages, waits for c: is slow"
     a.act(Tell(Awaited(a.me, a.me, "is slow")))
-    assert a.conversation.hindrance == "a, which orders messages, waits for this process: is slow"
+    assert a.driver.hindrance == "a, which orders messages, waits for this process: is slow"
     a.act(Tell(Awaited(a.me, None, "")))
-    assert a.conversation.hindrance == "a has not ordered what was sent before"
+    assert a.driver.hindrance == "a has not ordered what was sent before"
 
 
 def test_messages_gather_into_packs_while_others_are_being_ordered() -> None:
@@ -208,7 +208,7 @@ def test_messages_gather_into_packs_while_others_are_being_ordered() -> None:
     for i in range(20):
         a.put(f"{i}")
     assert len(a.sent) == 4
-    assert a.conversation.hindrance == "a has not ordered what was sent before"
+    assert a.driver.hindrance == "a has not ordered what was sent before"
     held.holds = False
     a.running.act(held, [held.held.popleft()], 0)
     a.pump()

@@ -52,7 +52,6 @@ class Conversation:
         self.over = False
         self.has_ended_cluster = False  # it was the last one to leave
         self.error: JMSError | None = None  # why it is over, if the program did not want that
-        self.hindrance = ""  # what sends wait for, for people
         self.members_min = 1  # `joined` waits for a view of so many
         self._outbox = Outbox(me, destination)
         self.try_put = self._outbox.put
@@ -131,6 +130,12 @@ class Conversation:
         return IllegalStateError(f"the channel to {self.cluster!r} is closed")
 
     # -- For the driver ------------------------------------------------------------------------
+
+    @property
+    def has_unsent(self) -> bool:
+        """Return whether something waits to leave. Needs no lock: whoever puts more in wakes the
+        driver afterwards."""
+        return self._outbox.has_unsent
 
     def next_leaving(self) -> Leaving | None:
         """Return the next pack for the stack. Caller holds the lock."""

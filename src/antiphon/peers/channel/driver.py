@@ -7,7 +7,7 @@ the stack send leaves together; a process that sends what is not a frame of this
 and only that one; whoever waits is called outside the lock.
 
 Needs a port (`Port`) that calls `pump` soon after `wake`, and `timer_fired` at the time for which
-the timer is set; all methods but `do` and `wake` called on one thread.
+the timer is set; all methods but `do`, `wake` and `hindrance` called on one thread.
 """
 
 from __future__ import annotations
@@ -111,6 +111,34 @@ class ChannelDriver:
         if not self.woken:
             self.woken = True
             self._port.wake()
+
+    @property
+    def hindrance(self) -> str:
+        """What sends wait for, for people; "": they do not."""
+        running = self._running
+        if (waits := self._waits_for) is not None:
+            return f"{waits.process}: {waits.why}"
+        if running.frozen:
+            return self._why_frozen()
+        if running.waiting:
+            return "this view may not send"
+        if self._conversation.waits_for_order:
+            return self._why_not_ordered()
+        return ""
+
+    def _why_frozen(self) -> str:
+        for layer in self._running.layers:
+            if isinstance(layer, Membership) and (hidden := layer.hidden):
+                return f"only primary views count, and {' '.join(names(hidden.members))} are none"
+        return "the view is changing"
+
+    def _why_not_ordered(self) -> str:
+        leader = self._running.view.leader
+        awaited = self._awaited.get(leader)
+        if awaited is None or awaited.process is None:
+            return f"{leader} has not ordered what was sent before"
+        whom = "this process" if awaited.process == self._running.me else str(awaited.process)
+        return f"{leader}, which orders messages, waits for {whom}: {awaited.why}"
 
     # -- On the driver's thread -----------------------------------------------------------------
 
@@ -225,19 +253,15 @@ class ChannelDriver:
 
     def _transfer_states(self, now_ms: int) -> None:
         """Have the layer do what the program wants of states."""
-        layer = self._state
-        if layer is None:
-            return
-        with self._lock:
-            calls = self._conversation.states.take_calls()
-        for call in calls:
+        layer, states = self._state, self._conversation.states
+        while layer is not None and (call := states.next_call()) is not None:
             self._running.act(layer, call(layer, now_ms), now_ms)
             self._carry_out(now_ms)
 
     def _hand_down(self, now_ms: int) -> None:
         """Give the stack what it can take at once; the rest waits where it may still grow."""
         running, conversation = self._running, self._conversation
-        while not running.frozen and not running.waiting:
+        while conversation.has_unsent and not (running.frozen or running.waiting):
             with self._lock:
                 leaving = conversation.next_leaving()
             if leaving is None:
@@ -246,33 +270,6 @@ class ChannelDriver:
                 self._trace.sent(leaving, now_ms)
             running.send(leaving.body, now_ms, leaving.to, leaving.level)
             self._carry_out(now_ms)
-        conversation.hindrance = self._hindrance()
-
-    def _hindrance(self) -> str:
-        running = self._running
-        if self._waits_for is not None:
-            return f"{self._waits_for.process}: {self._waits_for.why}"
-        if running.frozen:
-            return self._why_frozen()
-        if running.waiting:
-            return "this view may not send"
-        if self._conversation.waits_for_order:
-            return self._why_not_ordered()
-        return ""
-
-    def _why_frozen(self) -> str:
-        for layer in self._running.layers:
-            if isinstance(layer, Membership) and (hidden := layer.hidden):
-                return f"only primary views count, and {' '.join(names(hidden.members))} are none"
-        return "the view is changing"
-
-    def _why_not_ordered(self) -> str:
-        leader = self._running.view.leader
-        awaited = self._awaited.get(leader)
-        if awaited is None or awaited.process is None:
-            return f"{leader} has not ordered what was sent before"
-        whom = "this process" if awaited.process == self._running.me else str(awaited.process)
-        return f"{leader}, which orders messages, waits for {whom}: {awaited.why}"
 
     def _look_at_reader(self, now_ms: int) -> None:
         """Tell the stack when the program gets behind, and when it has caught up; leave if it is

@@ -126,6 +126,11 @@ class Outbox:
         return not self._batches and not self._ordering
 
     @property
+    def has_unsent(self) -> bool:
+        """Return whether something has not left."""
+        return bool(self._batches)
+
+    @property
     def is_ordering(self) -> bool:
         """Return whether some packs have left, and not come back in their order."""
         return bool(self._ordering)

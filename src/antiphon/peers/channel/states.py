@@ -116,11 +116,9 @@ class States:
 
     # -- For the driver --------------------------------------------------------------------------
 
-    def take_calls(self) -> list[Call]:
-        """Return what the layer has to do. Caller holds the lock."""
-        calls = list(self._calls)
-        self._calls.clear()
-        return calls
+    def next_call(self) -> Call | None:
+        """Return what the layer has to do next. Needs no lock."""
+        return self._calls.popleft() if self._calls else None
 
     def begins(self, begins: Begins) -> StatePlace | None:
         """A state begins to come; return its place."""

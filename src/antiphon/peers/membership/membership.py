@@ -289,7 +289,7 @@ class Membership(Layer):
             self._member.next_deadline_ms(),
             self._coordinator.next_deadline_ms(),
         )
-        return min(at for at in due if at is not None)
+        return min([at for at in due if at is not None])
 
     def _look(self, now_ms: int) -> list[Effect]:
         """Form an opinion of who coordinates; begin a change if it is this process, and one is
