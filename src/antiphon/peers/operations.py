@@ -182,8 +182,11 @@ class ChannelCore:
             message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle)
         level = AGREED if to is None and order is None else self._level(to, order)
         meant = None if to is None else conversation.addressed(to)
-        with process.lock:
+        process.lock.acquire()  # in half the time of a `with`
+        try:
             has_room = conversation.try_put(message, meant, level)
+        finally:
+            process.lock.release()
         driver = process.driver
         if not driver.woken:
             driver.wake()
