@@ -189,7 +189,7 @@ def send_one_pack(a: peers.Channel) -> None:
     with process.lock:
         for i in range(COUNT):
             message = outgoing(b"%d" % i, now_ms=0)
-            assert process.conversation.put(message, None, peers.Level.AGREED)
+            assert process.conversation.put(*message, None, peers.Level.AGREED)
     process.driver.wake()
 
 

@@ -28,10 +28,9 @@ from antiphon.errors import (
     JMSError,
     OutcomeUnknownError,
 )
-from antiphon.formats.columns import BYTES
+from antiphon.formats.columns import BYTES, Outgoing
 from antiphon.model.peer_views import Level, ViewId
 from antiphon.peers.channel.conversation import Address, Conversation
-from antiphon.peers.channel.outbox import MessageParts
 from antiphon.peers.channel.states import StateWanted
 from antiphon.peers.channel.views import Occurrence, View
 from antiphon.peers.discovery.urls import cluster_of
@@ -167,7 +166,7 @@ class ChannelCore:
 
     def post(
         self, content: Any, to: Address | Iterable[Address] | None, order: Level | str | None
-    ) -> tuple[MessageParts, To, Level] | None:
+    ) -> tuple[Outgoing, To, Level] | None:
         """Send if there is room at once; otherwise return what is to be sent."""
         # This is done for every message: as little as possible.
         process = self.process
@@ -175,25 +174,23 @@ class ChannelCore:
             raise self._why_not()
         conversation = process.conversation
         now_ms = time.time_ns() // 1_000_000
-        message: MessageParts
-        if type(content) is bytes and len(content) <= BODY_MAX:  # what `outgoing` would return
-            message = (BYTES, content, b"", now_ms)
-        else:
-            message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle)
+        kind, body, extra = BYTES, content, b""  # what `outgoing` returns for bytes
+        if type(content) is not bytes or len(content) > BODY_MAX:
+            kind, body, extra, _ = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle)
         level = AGREED if to is None and order is None else self._level(to, order)
         meant = None if to is None else conversation.addressed(to)
         process.lock.acquire()  # in half the time of a `with`
         try:
-            has_room = conversation.try_put(message, meant, level)
+            has_room = conversation.try_put(kind, body, extra, now_ms, meant, level)
         finally:
             process.lock.release()
         driver = process.driver
         if not driver.woken:
             driver.wake()
-        return None if has_room else (message, meant, level)
+        return None if has_room else (Outgoing(kind, body, extra, now_ms), meant, level)
 
     def sending(
-        self, message: MessageParts, to: To, level: Level, timeout: float | None
+        self, message: Outgoing, to: To, level: Level, timeout: float | None
     ) -> Script[None]:
         """Wait for room, and send."""
         deadline = Deadline(timeout)
@@ -201,7 +198,7 @@ class ChannelCore:
             process = self.usable
             conversation = process.conversation
             with process.lock:
-                if conversation.put(message, to, level):
+                if conversation.put(*message, to, level):
                     break
                 room = conversation.room()
             if not (yield Pause(room, deadline.left())):

@@ -7,7 +7,7 @@ import pytest
 from antiphon.api.messages.sending import outgoing
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.errors import ConnectionLostError, IllegalStateError, InvalidDestinationError
-from antiphon.formats.columns import BYTES, TEXT, Extra, Outgoing, encode_extra
+from antiphon.formats.columns import BYTES, TEXT, Extra, encode_extra
 from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
@@ -241,7 +241,7 @@ def test_messages_of_one_pack_keep_their_kinds_times_and_extras() -> None:
         (TEXT, b"", b"", 7),
     ]
     for one in sent:
-        assert a.conversation.put(Outgoing(*one), None, Level.AGREED)
+        assert a.conversation.put(*one, None, Level.AGREED)
     a.install()
     a.conversation.take()
     columns = a.conversation.take()
@@ -263,7 +263,7 @@ def test_a_pack_is_for_the_same_members_at_the_same_level_and_bounded() -> None:
         ("3", (a.me,), Level.FIFO),
         ("4", None, Level.FIFO),
     ):
-        assert a.conversation.put(outgoing(body, now_ms=0), to, level)
+        assert a.conversation.put(*outgoing(body, now_ms=0), to, level)
     a.install()
     a.conversation.take()
     counts = []
@@ -277,11 +277,11 @@ def test_who_leaves_takes_nothing_more_and_what_it_has_leaves() -> None:
     a.freeze()
     a.put("before")
     a.driver.do(Conversation.leave)
-    assert not a.conversation.try_put(outgoing("after", now_ms=0), None, Level.AGREED)
+    assert not a.conversation.try_put(*outgoing("after", now_ms=0), None, Level.AGREED)
     with pytest.raises(IllegalStateError, match="is closed"):
         a.put("after")
     a.install(b.me)
-    assert not a.conversation.try_put(outgoing("after", now_ms=0), None, Level.AGREED)
+    assert not a.conversation.try_put(*outgoing("after", now_ms=0), None, Level.AGREED)
     b.receive_from(a)
     assert "before" in b.received()
     assert a.conversation.all_left

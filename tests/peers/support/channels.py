@@ -98,7 +98,7 @@ class Process:
     def put(self, body: Any, to: Any = None, level: Level = Level.AGREED) -> bool:
         """Send, and have the driver pumped."""
         meant = self.conversation.addressed(to)
-        has_room = self.conversation.put(outgoing(body, now_ms=0), meant, level)
+        has_room = self.conversation.put(*outgoing(body, now_ms=0), meant, level)
         self.pump()
         return has_room
 

@@ -24,7 +24,7 @@ from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationEr
 from antiphon.formats.frames import LARGE_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.channel.inbox import Inbox, Item
-from antiphon.peers.channel.outbox import Leaving, MessageParts, Outbox
+from antiphon.peers.channel.outbox import Leaving, Outbox
 from antiphon.peers.channel.states import States, StateWanted, TakingOver
 from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
@@ -89,12 +89,14 @@ class Conversation:
             f"{address!r} is not a member of {self.cluster!r}: {' '.join(names(members))}"
         )
 
-    def put(self, message: MessageParts, to: To, level: Level) -> bool:
+    def put(
+        self, kind: int, body: bytes, extra: bytes, timestamp: int, to: To, level: Level
+    ) -> bool:
         """Take a message to be sent; return False if there is no room. Raises why it cannot be.
         Caller holds the lock."""
         if self.over or self.leaving:
             raise self.why_not()
-        return self._outbox.put(message, to, level)
+        return self._outbox.put(kind, body, extra, timestamp, to, level)
 
     def room(self) -> Ticket:
         """Return a ticket that is settled when there is room. Caller holds the lock."""

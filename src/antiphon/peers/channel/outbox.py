@@ -11,7 +11,7 @@ takes out, so every method needs the lock of the conversation.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from antiphon.api.protocol.packing import SelfClocking
 from antiphon.api.protocol.ticket import Ticket
@@ -29,10 +29,6 @@ ROOM_BYTES = 8 << 20
 """With this many bytes gathered, senders begin to wait; at half of it they go on."""
 
 
-MessageParts: TypeAlias = tuple[int, bytes, bytes, int]
-"""Kind, body, extra and timestamp: what an `Outgoing` has, which is slower to make."""
-
-
 class Leaving(NamedTuple):
     """A pack that leaves."""
 
@@ -44,21 +40,32 @@ class Leaving(NamedTuple):
 class Batch:
     """Messages that leave as one pack."""
 
-    __slots__ = ("bodies", "extras", "kind", "left_bytes", "level", "runs", "timestamp", "to")
+    __slots__ = (
+        "bodies",
+        "extras",
+        "kind",
+        "left_bytes",
+        "level",
+        "room_bytes",
+        "runs",
+        "timestamp",
+        "to",
+    )
 
-    def __init__(self, to: To, level: Level) -> None:
+    def __init__(self, to: To, level: Level, room_bytes: int) -> None:
+        """`room_bytes`: what it takes; of a single message, also more."""
         self.to = to
         self.level = level
         self.bodies: list[bytes] = []
         self.runs: list[Run] = []
         self.kind = self.timestamp = -1  # of the newest run
         self.extras: dict[int, bytes] = {}
-        self.left_bytes = FULL_BYTES
+        self.room_bytes = self.left_bytes = room_bytes
 
     @property
     def size(self) -> int:
         """Return the bytes of its messages, as they are counted here."""
-        return FULL_BYTES - self.left_bytes
+        return self.room_bytes - self.left_bytes
 
     def begin_run(self, kind: int, timestamp: int) -> None:
         """Begin a run: the next messages are of another kind, or later, than those before."""
@@ -77,39 +84,50 @@ class Outbox:
         self._packing = SelfClocking()
         self._batches: deque[Batch] = deque()
         self._newest: Batch | None = None  # the last one, which may take more messages
-        self._held_bytes = 0
+        self._sealed_bytes = 0  # of all batches but the newest
         self._sequence = 1  # of the next message that leaves
         self._ordering: deque[int] = deque()  # sizes of packs that are being ordered
         self._ordering_bytes = 0
         self._room: Ticket | None = None
         self._shut = False
 
-    def put(self, message: MessageParts, to: To, level: Level) -> bool:
+    def put(
+        self, kind: int, body: bytes, extra: bytes, timestamp: int, to: To, level: Level
+    ) -> bool:
         """Take a message; return False if there is no room for it, or it is shut."""
         # This is done for every message: as little as possible, and no calls. Nothing counts
-        # messages: that many bytes, `MESSAGE_BYTES` each, are at most `FULL_MESSAGES`.
-        if not self.has_room:
-            return False
-        kind, body, extra, timestamp = message
+        # messages: that many bytes, `MESSAGE_BYTES` each, are at most `FULL_MESSAGES`. Nor does
+        # anything look for room: a batch gets what there is.
         size = len(body) + len(extra) + MESSAGE_BYTES
         batch = self._newest
         if batch is None or batch.left_bytes < size or batch.level is not level or batch.to != to:
             batch = self._begin(to, level)
+            if batch is None:
+                return False
         if batch.timestamp != timestamp or batch.kind != kind:
             batch.begin_run(kind, timestamp)
         if extra:
             batch.extras[len(batch.bodies)] = extra
         batch.bodies.append(body)
         batch.left_bytes -= size
-        self._held_bytes = held_bytes = self._held_bytes + size
-        if held_bytes >= ROOM_BYTES:
-            self.has_room = False
         return True
 
-    def _begin(self, to: To, level: Level) -> Batch:
-        batch = self._newest = Batch(to, level)
+    def _begin(self, to: To, level: Level) -> Batch | None:
+        self._seal()
+        if self._sealed_bytes >= ROOM_BYTES:
+            self.has_room = False
+        if not self.has_room:
+            return None
+        room_bytes = min(FULL_BYTES, ROOM_BYTES - self._sealed_bytes)
+        batch = self._newest = Batch(to, level, room_bytes)
         self._batches.append(batch)
         return batch
+
+    def _seal(self) -> None:
+        """Have the newest batch take no more messages."""
+        if self._newest is not None:
+            self._sealed_bytes += self._newest.size
+            self._newest = None
 
     def room(self) -> Ticket:
         """Return a ticket that is settled when there is room again."""
@@ -140,13 +158,13 @@ class Outbox:
         if not self._batches:
             return None
         batch = self._batches[0]
-        grows = len(self._batches) == 1
+        grows = batch is self._newest
         if not self._packing.may_leave(len(self._ordering), self._ordering_bytes, grows):
             return None
-        self._batches.popleft()
         if grows:
-            self._newest = None
-        self._held_bytes -= batch.size
+            self._seal()
+        self._batches.popleft()
+        self._sealed_bytes -= batch.size
         if batch.to is None and batch.level >= Level.AGREED:
             self._ordering.append(batch.size)
             self._ordering_bytes += batch.size
@@ -173,7 +191,7 @@ class Outbox:
 
     def take_room(self) -> Ticket | None:
         """Return the ticket of those who wait for room, settled, once there is enough."""
-        if self.has_room or self._held_bytes > ROOM_BYTES // 2:
+        if self.has_room or self._sealed_bytes > ROOM_BYTES // 2:
             return None
         self.has_room = not self._shut
         room, self._room = self._room, None
@@ -184,6 +202,7 @@ class Outbox:
     def shut(self) -> None:
         """Take nothing more; what is here leaves."""
         self._shut, self.has_room = True, False
+        self._seal()
 
     def close(self) -> Ticket | None:
         """Take nothing more, drop everything, and wake those who wait for room."""
