@@ -193,6 +193,7 @@ class SimConsumer:
         if taken is None or self.reading is None:
             if self._untold:
                 self._tell_in_time()  # the awaited messages have expired
+                self.go_on()  # those that it recovered come again
             self._program.step()
             return
         slice_, index = taken
