@@ -20,7 +20,7 @@ from antiphon.driver.clients import (
 )
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import ANY, ClusterMember
+from antiphon.formats.entry import ANY, ClusterMember, Membership, ReplicaId
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.server_messages import Relay
 from antiphon.log.effects import Decided, ReadReady
@@ -92,6 +92,7 @@ class BareClients:
         self.reign: tuple[int, int] | None = (1, 1)
         self.asked: list[Any] = []
         self.turns = 0
+        self.looks = 0  # at the status
         self.writes = 0
         self.broker = Broker()
         self.journal = Journal()
@@ -140,7 +141,9 @@ class BareClients:
         return self.time_ms
 
     def status(self) -> cw.Status:
-        raise NotImplementedError
+        self.looks += 1
+        epoch, me = self.looks, ReplicaId(1, 1)
+        return cw.Status(me, 1, "leader", epoch, me, Membership(1, ()), {}, 1, 1, 1, 1, 0.0, ())
 
     def address_of(self, node: int) -> str:
         return f"node-{node}"
@@ -153,6 +156,32 @@ class BareClients:
 @pytest.fixture
 def bare() -> BareClients:
     return BareClients()
+
+
+# -- The status ------------------------------------------------------------------------------------
+
+
+def test_the_status_is_made_once_in_a_turn(bare: BareClients) -> None:
+    one, two = Pipe(bare.clients), Pipe(bare.clients)
+    answers = [*one.asks(*[cw.AskStatus()] * 100), *two.asks(cw.AskStatus())]
+    assert len(answers) == 101
+    assert bare.looks == 1
+    assert bare.turns == 1
+    bare.clients.deliver()
+    (later,) = one.asks(cw.AskStatus())
+    assert later != answers[0]
+
+
+def test_who_does_not_read_is_not_sent_the_status(
+    bare: BareClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STATUS_UNREAD_BYTES", 1000)
+    client = Pipe(bare.clients)
+    client.reads = False
+    with pytest.raises(FormatError, match="does not read"):
+        client.asks(*[cw.AskStatus()] * 1000)
+    assert client.waiting_bytes < 1200
+    assert isinstance(client.heard[-1], cw.Refused)
 
 
 # -- Barriers --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
 from antiphon.formats.server_messages import Append, Appended, Envelope, Forward, Relay, Vote
 from antiphon.io import transport
+from antiphon.io.frame_reader import SHARED_BYTES
 from antiphon.io.rules import incoming, servers
 from antiphon.io.transport import Address, Connection, Transport
 
@@ -498,6 +499,22 @@ class Caller:
         self.writer.close()
 
 
+def test_little_is_read_at_once_from_who_has_no_session() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            stranger = await Caller.dial(one, b"a question")
+            (connection,) = one.transport.incoming.clients
+            assert len(connection.get_buffer(-1)) == transport.STRANGER_READ_BYTES
+            assert await stranger.echo(ATTACH) == ATTACH
+            assert len(connection.get_buffer(-1)) == SHARED_BYTES
+            link = two.transport._links[1].connection
+            assert link is not None
+            assert len(link.get_buffer(-1)) == SHARED_BYTES
+            stranger.writer.close()
+
+    run(main())
+
+
 def test_of_too_many_clients_the_oldest_without_a_session_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -549,6 +566,7 @@ def test_what_strangers_have_begun_is_bounded_for_all_of_them(
 ) -> None:
     room = 32 * 1008  # that a reader keeps for what has arrived of one
     monkeypatch.setattr(incoming, "BEGUN_BYTES", 2 * room)
+    monkeypatch.setattr(transport, "STRANGER_READ_BYTES", 1008)
     monkeypatch.setattr(transport, "HANDSHAKE_S", 600.0)  # what ends them is not their slowness
 
     async def main() -> None:

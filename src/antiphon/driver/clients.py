@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.home.effects import (
@@ -54,6 +54,8 @@ DELIVERY_BYTES = 256 << 10
 
 CREDIT_MAX = 64 << 20
 BARRIERS_MAX = 1000
+STATUS_UNREAD_BYTES = 1 << 20
+"""A client for which more than this waits is not sent the status, but cut off."""
 BARRIER_AGAIN_MS = 1000
 
 
@@ -269,7 +271,9 @@ class Client:
     # -- Asking --------------------------------------------------------------------------------
 
     def _status(self, _: cw.AskStatus) -> None:
-        self.answer(self._clients.desk.status())
+        if self.pipe.waiting_bytes > STATUS_UNREAD_BYTES:
+            raise FormatError("it asks for the status, and does not read its answers")
+        self._send(self._clients.status())
 
     def _barrier(self, m: cw.AskBarrier) -> None:
         self._clients.ask_barrier(self, m.request)
@@ -298,10 +302,13 @@ class Client:
 
     def answer(self, answer: cw.Answer) -> None:
         """Send this; cut off a client that does not read its answers."""
+        self._send(cw.encode_parts(answer))
+
+    def _send(self, parts: Sequence[bytes]) -> None:
         pipe = self.pipe
         if pipe.ended:
             return
-        pipe.send_body(*cw.encode_parts(answer))
+        pipe.send_body(*parts)
         if pipe.waiting_bytes > self._unread_max:
             pipe.end(f"it has not read {pipe.waiting_bytes} bytes that it asked for")
 
@@ -350,6 +357,7 @@ class Clients:
         self._readers: dict[Client, None] = {}
         self._workers: dict[Client, None] = {}  # those with a task
         self._read_to = 0
+        self._status: Sequence[bytes] | None = None  # encoded, of this turn
         self._effects: deque[Effect] = deque()
         self._carrying = False
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
@@ -492,8 +500,16 @@ class Clients:
         """Whether a client here needs the journal's rows."""
         return bool(self._readers or self._workers or self.home.dispatcher.waiting)
 
+    def status(self) -> Sequence[bytes]:
+        """Return the status, encoded: it is made once in a turn, however many ask for it."""
+        if self._status is None:
+            self._status = cw.encode_parts(self.desk.status())
+            self.log.settle_soon()
+        return self._status
+
     def deliver(self) -> None:
         """Hand out new messages; the journal has their rows."""
+        self._status = None
         if self.home.dispatch():
             self.log.settle_soon()
         self.carry_out()

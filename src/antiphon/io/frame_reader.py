@@ -36,8 +36,11 @@ _shared = _Shared()
 class FrameReader:
     """Cuts the bytes of one connection into frames; promises are the module's."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, at_once: int = SHARED_BYTES) -> None:
         self.limit = limit  # of a frame's body; may change between two frames
+        self.at_once = (
+            at_once  # bytes of small frames in one read, up to `SHARED_BYTES`; may change
+        )
         self._start = b""  # of a frame whose length is not known yet
         # Of a frame that has not arrived whole, with room for more of it.
         self._body: bytearray | memoryview = bytearray()
@@ -49,7 +52,7 @@ class FrameReader:
         """Where the next bytes go."""
         if self._length:
             return memoryview(self._body)[self._there :]
-        return _shared.buffer
+        return _shared.buffer[: self.at_once]
 
     @property
     def announced(self) -> int:

@@ -28,7 +28,7 @@ from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats import frames as wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.server_messages import Envelope, Message
-from antiphon.io.frame_reader import FrameReader
+from antiphon.io.frame_reader import SHARED_BYTES, FrameReader
 from antiphon.io.rules.incoming import Incoming
 from antiphon.io.rules.redial import Redial
 from antiphon.io.rules.servers import Servers
@@ -43,6 +43,10 @@ HELLO_MAX = 1024
 HANDSHAKE_S = 5.0
 """Within this time a connection says who it is, and a client what it wants, or it is closed. As
 long has each later frame of a client without a session to arrive whole."""
+
+STRANGER_READ_BYTES = 128
+"""Read at once from a connection without a session: that may be many small requests, and the other
+connections have their turn before the next ones."""
 
 PART_S = 0.01
 """Arriving parts of a message are reported at most this often."""
@@ -89,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         """`dialled`: the node number that should be at the other end; None: it came to us."""
         self.dialled = dialled
         self._hub = hub
-        self._reader = FrameReader(HELLO_MAX)
+        self._reader = FrameReader(HELLO_MAX, STRANGER_READ_BYTES)
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._queue: list[bytes] = []
@@ -252,6 +256,7 @@ class Connection(asyncio.BufferedProtocol):
     def attached(self, frame_max: int) -> None:
         """This client has a session: it may send packs."""
         self._reader.limit = frame_max
+        self._reader.at_once = SHARED_BYTES
         self._stop_timer()
         self._hub.incoming.attached(self)
 
@@ -259,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_timer()
         self._hub.incoming.identified(self)
         self._reader.limit = wire.FRAME_MAX
+        self._reader.at_once = SHARED_BYTES
 
     def _look_at_partial(self) -> None:
         """A frame has begun, or more of it has arrived, or it is whole now."""
