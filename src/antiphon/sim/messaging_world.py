@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.machine import Broker
@@ -70,7 +73,7 @@ class MessagingWorld(World):
         self._remove_us = 0  # when to remove the next server
         self._chance = stream(plan.seed, "links")
         self._stalls = stream(plan.seed, "stalls")
-        self.unread_bytes = self._messaging.home.unread_bytes
+        self.home_settings = self._messaging.home
         super().__init__(plan, story)
         self.programs = [SimProgram(self, n + 1, r) for n, r in enumerate(self._messaging.roles)]
 
@@ -192,7 +195,19 @@ class MessagingWorld(World):
             program.kill(silently=True)
             self.at(100_000, program.start)
 
+    @property
+    def unread_bytes(self) -> int:
+        """Return how much a server may keep for a program that does not read it."""
+        return self.home_settings.unread_bytes
+
     def calm(self) -> None:
+        # What is sent again after an attach may be more than a drawn limit, each time.
+        self.home_settings = msgspec.structs.replace(
+            self.home_settings, unread_bytes=HomeSettings().unread_bytes
+        )
+        for server in self.servers.values():
+            if isinstance(server, SimHome) and server.alive:
+                server.home.settings = self.home_settings
         for program in self.programs:
             program.calm()
             program.start()

@@ -40,6 +40,7 @@ class SimLink:
         self._open = True
         self._dead = False  # no frame arrives, and neither end notices
         self._held = False  # the server does not read
+        self._unread_max = world.unread_bytes  # as long as the connection lasts
         self.admitted = False  # packs may come from this program
         self._unread: deque[bytes] = deque()  # at the server
         self._untaken: deque[bytes] = deque()  # at the program
@@ -109,7 +110,7 @@ class SimLink:
     # -- The server's end (`driver/clients.py: Pipe`) -----------------------------------------
 
     def send_body(self, *parts: bytes) -> None:
-        if self.waiting_bytes > self._world.unread_bytes:
+        if self.waiting_bytes > self._unread_max:
             raise ViolationError(
                 f"server {self.server.number} sends more to {self.name}, which has not read "
                 f"{self.waiting_bytes} bytes"
@@ -135,7 +136,7 @@ class SimLink:
         """End the connection at the server; the client learns of it after the frames before it."""
         if not self.ended:
             self.ended = True
-            self._world.faults["unread"] += self.waiting_bytes > self._world.unread_bytes
+            self._world.faults["unread"] += self.waiting_bytes > self._unread_max
             self._travel(1, self._end_at_client)
             self.server.link_lost(self)
 

@@ -66,7 +66,6 @@ class SimHome(SimServer):
 
     def put_clients_on(self, opened: OpenLog) -> None:
         plan = self.world.plan
-        assert plan.messaging is not None
         self.links = {}
         self.life = self.new_number()
         self.ends_in_order = False
@@ -76,7 +75,7 @@ class SimHome(SimServer):
             self,
             self,
             self.life,
-            plan.messaging.home,
+            self.world.home_settings,
             LOCAL if plan.local else REPLICATED,
             watch=self.watch_home,
             kind=WatchedClients,
