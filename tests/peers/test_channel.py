@@ -20,7 +20,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats.channel_trace import ChannelReading
-from antiphon.formats.peer_wire import Question
+from antiphon.formats.peer_wire import PROCESS_NAME_MAX, Question
 from antiphon.io.peers.asking import ask
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.channel import outbox
@@ -314,12 +314,67 @@ def test_arguments_that_make_no_sense_are_refused(
         peers.Channel(STACK, tls=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not an order: none, fifo, causal"):
         a.send("x", order="alphabetical")
+    for order in (3, True, []):
+        with pytest.raises(TypeError, match="order is a Level, or its name, not"):
+            a.send("x", order=order)  # type: ignore[arg-type]
     with pytest.raises(InvalidDestinationError, match="'x' is not a member"):
         a.send("x", to="x")
+    with pytest.raises(TypeError, match="to is a member, several of them, or None for all, not 5"):
+        a.send("x", to=5)  # type: ignore[arg-type]
+    for wrong in (["a", 5], b"ab"):
+        with pytest.raises(TypeError, match="a member is its name, or a MemberId, not"):
+            a.send("x", to=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a timeout is a number of seconds, not 'soon'"):
+        a.send("x", timeout="soon")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="0 or more, not -1"):
+        a.send("x", timeout=-1)
+    with pytest.raises(TypeError, match="allow_pickle is True or False, not 'no'"):
+        peers.Channel(STACK, allow_pickle="no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the key of tls is a str, not 5"):
+        peers.Channel(STACK, tls=peers.Tls("c", 5, "a"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a stack is made of layers, and 'total' is none"):
+        peers.Stack("total")  # type: ignore[arg-type]
+    for names in ("abc", ("a", 5), ("a", "")):
+        with pytest.raises(ConfigurationError, match="the founders are a list of names, not"):
+            peers.total_uniform(names)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="is not a cluster"):
         peers.Channel(STACK).connect("http://x/y")
     with pytest.raises(ConfigurationError, match="off loopback"):
         peers.Channel(STACK, listen="0.0.0.0:0").connect("d")
+
+
+def test_a_member_that_is_named_twice_gets_a_message_once(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    a, b = pair
+    b_id = next(one for one in b.view.processes if one.name == "b")
+    for order in ("fifo", "agreed"):
+        a.send("once", to=["b", "b", b_id], order=order)
+        a.send("end", to="b", order=order)
+        assert [b.receive(WAIT_S).body for _ in range(2)] == ["once", "end"]  # type: ignore[union-attr]
+
+
+def test_the_longest_names_go_into_the_handshake(tmp_path: Path) -> None:
+    name, cluster = "ä" * (PROCESS_NAME_MAX // 2), f"peer:file/{tmp_path}/{'c' * 255}"
+    stack = peers.total_uniform(tuple(f"{i:x}" * 40 for i in range(100)))
+    with peers.Channel(stack, name=name) as a, peers.Channel(stack, name="b") as b:
+        a.connect(cluster)
+        b.connect(cluster)
+        assert set(b.view.members) == {name, "b"}
+    with pytest.raises(ValueError, match=f"at most {PROCESS_NAME_MAX} bytes, not"):
+        peers.Channel(stack, name=name + "x")
+
+
+def test_a_refusal_shows_as_much_of_both_stacks_as_fits(tmp_path: Path) -> None:
+    stacks = [peers.total_uniform(tuple(f"{kind}{i}" * 40 for i in range(100))) for kind in "äö"]
+    a = peers.Channel(stacks[0], name="a" * PROCESS_NAME_MAX)
+    b = peers.Channel(stacks[1], name="b" * PROCESS_NAME_MAX)
+    with a, b:
+        a.connect(f"peer:file/{tmp_path}/c")
+        with pytest.raises(ConfigurationError, match="runs another stack") as refused:
+            b.connect(f"peer:file/{tmp_path}/c", timeout=WAIT_S)
+    assert "'ä0ä0" in str(refused.value)
+    assert "'ö0ö0" in str(refused.value)
 
 
 def test_a_send_without_room_names_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,11 +34,16 @@ from antiphon.model.peer_views import MemberId
 MAGIC = "antiphon peer"
 OLDEST = NEWEST = 1
 
-HELLO_MAX = 4096
-"""Limit of the bytes in the body of a `PeerHello`, and of all messages before `Ready`."""
+HELLO_MAX = 16 << 10
+"""Limit of the bytes in the body of a `PeerHello`, and of all messages before `Ready`. The longest
+name of a process, that of a cluster (`NAME_MAX` characters) and a printed stack fit, two of each in
+a refusal."""
+
+PROCESS_NAME_MAX = 1024
+"""Bytes of a process's name."""
 
 STACK_MAX = 2048
-"""Characters of a printed stack that go into a `PeerHello`."""
+"""Bytes of a printed stack that go into a `PeerHello`."""
 
 MARK = 0xFF
 
@@ -98,6 +103,11 @@ Word: TypeAlias = Ready | Refused | Goodbye | Doubled | Question | Answer
 _encoder = msgspec.msgpack.Encoder()
 _hello = msgspec.msgpack.Decoder(PeerHello)
 _word: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
+
+
+def printed(stack: str) -> str:
+    """Return a printed stack, or as much of it as goes into a handshake."""
+    return stack.encode()[:STACK_MAX].decode(errors="ignore")
 
 
 def encode_hello(hello: PeerHello) -> bytes:

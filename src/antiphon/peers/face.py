@@ -18,11 +18,11 @@ class ChannelFace(NotPickled, ABC):
     themselves, without a server.
 
     `stack`: which promises the channel keeps; all members of a cluster run the same one. `name`: by
-    which the others know this process, unique in the cluster; without one it gets one. `listen`
-    (`HOST:PORT`): where the others reach it; without it the cluster's URL says where. `tls`: the
-    certificates with which the members trust each other; without it a channel only works on
-    loopback, unless `plaintext` allows everybody who can reach it to read, send and join.
-    `allow_pickle`: bodies may be any objects; only between programs that trust each other.
+    which the others know this process, unique in the cluster, 1024 bytes at most; without one it
+    gets one. `listen` (`HOST:PORT`): where the others reach it; without it the cluster's URL says
+    where. `tls`: the certificates with which the members trust each other; without it a channel
+    only works on loopback, unless `plaintext` allows everybody who can reach it to read, send and
+    join. `allow_pickle`: bodies may be any objects; only between programs that trust each other.
     `trace`: a folder into which the process writes what it sends, gets and is shown, for `antiphon
     trace check` and `antiphon audit`; it costs a write to a file for each input. `state`: a
     function that returns the state of this program, as bytes or as an iterable of bytes, for others
@@ -88,11 +88,11 @@ class ChannelFace(NotPickled, ABC):
         """Send a message, and return when the stack has it or will have it: this process receives
         what it sends as the others do.
 
-        `to`: all members (None), or some, or one, by name; what is sent to a member that is gone
-        when it would leave is dropped. `order`: how much order it asks for, as a `Level` or its
-        name: "none", "fifo", "causal", "agreed" or "safe"; without one, "agreed" for all, "fifo"
-        for some. Wait while the stack cannot take more: because the view is changing, or because a
-        member is slow.
+        `to`: all members (None), or some, or one, by name, each once; what is sent to a member that
+        is gone when it would leave is dropped. `order`: how much order it asks for, as a `Level` or
+        its name: "none", "fifo", "causal", "agreed" or "safe"; without one, "agreed" for all,
+        "fifo" for some. Wait while the stack cannot take more: because the view is changing, or
+        because a member is slow.
 
         Raise `OutcomeUnknownError` with `happened="no"` if there was no room within `timeout`
         seconds: it names the process that everybody waits for. Raise `InvalidDestinationError` for

@@ -29,6 +29,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats.columns import BYTES, Outgoing
+from antiphon.formats.peer_wire import PROCESS_NAME_MAX
 from antiphon.model.peer_views import Level, ViewId
 from antiphon.peers.channel.conversation import Address, Conversation
 from antiphon.peers.channel.states import StateWanted
@@ -212,13 +213,15 @@ class ChannelCore:
     def _level(self, to: object, order: Level | str | None) -> Level:
         if order is None:
             return Level.AGREED if to is None else Level.FIFO
-        if isinstance(order, str):
-            try:
-                return Level[order.upper()]
-            except KeyError:
-                names = ", ".join(level.name.lower() for level in Level)
-                raise ValueError(f"{order!r} is not an order: {names}") from None
-        return Level(order)
+        if isinstance(order, Level):
+            return order
+        names = ", ".join(level.name.lower() for level in Level)
+        if not isinstance(order, str):
+            raise TypeError(f"order is a Level, or its name, not {order!r}: {names}")
+        try:
+            return Level[order.upper()]
+        except KeyError:
+            raise ValueError(f"{order!r} is not an order: {names}") from None
 
     # -- Receiving -------------------------------------------------------------------------------
 
@@ -440,8 +443,15 @@ def settings_of(
     if name is None:
         name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(2).hex()}"
     check_name(name)
+    if len(name.encode()) > PROCESS_NAME_MAX:
+        raise ValueError(
+            f"the name of a process has at most {PROCESS_NAME_MAX} bytes, not {len(name.encode())}"
+        )
     if tls is not None and not isinstance(tls, Tls):
         raise TypeError(f"tls is a Tls, or None, not {tls!r}")
+    if tls is not None:
+        for what in ("certificate", "key", "authority"):
+            arguments.text(f"the {what} of tls", getattr(tls, what))
     if listen is not None:
         arguments.text("listen", listen)
     if state is not None and not callable(state):

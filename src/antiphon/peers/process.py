@@ -182,14 +182,13 @@ class Process:
 
     async def _enter(self) -> None:
         settings, discovery = self._settings, self._cluster.discovery
-        stack = str(self._stack)[: peer_wire.STACK_MAX]
         own = peer_wire.PeerHello(
             peer_wire.MAGIC,
             peer_wire.OLDEST,
             peer_wire.NEWEST,
             self._cluster.name,
             self._stack.digest,
-            stack,
+            peer_wire.printed(str(self._stack)),
             self.me,
             "",
         )

@@ -35,6 +35,7 @@ class Channel(ChannelFace):
         state: StateProvider | None = None,
     ) -> None:
         settings = settings_of(stack, name, listen, tls, plaintext, trace, state)
+        arguments.switch("allow_pickle", allow_pickle)
         self._worker = Worker()
         self._core = ChannelCore(settings, self._submit, allow_pickle, state)
 
@@ -49,6 +50,8 @@ class Channel(ChannelFace):
         order: Level | str | None = None,
         timeout: float | None = None,
     ) -> None:
+        if timeout is not None:
+            arguments.timeout("a timeout", timeout)  # wrong also while there is room
         rest = self._core.post(body, to, order)
         if rest is not None:
             run(self._core.sending(*rest, timeout))

@@ -71,17 +71,23 @@ class Conversation:
         return self._shown
 
     def addressed(self, to: Address | Iterable[Address] | None) -> To:
-        """Return the processes that are meant. Raises `InvalidDestinationError` for a name that no
-        member of the newest view has."""
+        """Return the processes that are meant, each once. Raises `TypeError` for what is no member,
+        and `InvalidDestinationError` for a name that no member of the newest view has."""
         if to is None:
             return None
-        several = (to,) if isinstance(to, str | MemberId) else tuple(to)
-        return tuple(self._member(address) for address in several)
+        if isinstance(to, str | MemberId):
+            return (self._member(to),)
+        if not isinstance(to, Iterable):
+            raise TypeError(f"to is a member, several of them, or None for all, not {to!r}")
+        # Once each: a layer sends what it is given to send as often as a member is named.
+        return tuple(dict.fromkeys(map(self._member, to)))
 
     def _member(self, address: Address) -> MemberId:
         members = self._view.members
         if isinstance(address, MemberId):
             return address
+        if not isinstance(address, str):
+            raise TypeError(f"a member is its name, or a MemberId, not {address!r}")
         for member in members:
             if member.name == address:
                 return member

@@ -91,6 +91,8 @@ class Membership(Layer):
         lead: Lead = "hears",
         primary_partition: bool = False,
     ) -> None:
+        if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+            raise ConfigurationError(f"the founders are a list of names, not {names!r}")
         if len(set(names)) < len(names):
             raise ConfigurationError(f"a name is twice among the founders: {', '.join(names)}")
         if lead not in LEADS:

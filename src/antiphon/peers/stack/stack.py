@@ -61,6 +61,8 @@ def _check(layers: Sequence[Layer]) -> None:
     names: set[str] = set()
     tags: dict[str, str] = {}
     for layer in layers:
+        if not isinstance(layer, Layer):
+            raise TypeError(f"a stack is made of layers, and {layer!r} is none")
         if layer.name in names:
             raise ConfigurationError(f"the layer {layer.name} is in the stack twice")
         missing = layer.needs - given
