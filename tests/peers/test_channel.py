@@ -1,6 +1,7 @@
 """Channels of both fronts, with real sockets, in one process."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import antiphon
 from antiphon import cli, peers
@@ -19,8 +21,10 @@ from antiphon.errors import (
     InvalidDestinationError,
     OutcomeUnknownError,
 )
+from antiphon.formats import peer_wire as wire
 from antiphon.formats.channel_trace import ChannelReading
-from antiphon.formats.peer_wire import PROCESS_NAME_MAX, Question
+from antiphon.formats.frames import frame
+from antiphon.formats.peer_wire import PROCESS_NAME_MAX, PeerHello, Question
 from antiphon.io.peers.asking import ask
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.channel import outbox
@@ -37,6 +41,7 @@ from antiphon.peers.layers.layer import (
 )
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.stacks import total_uniform
+from tests.process.support.peer_processes import free_addresses
 
 pytestmark = pytest.mark.process
 
@@ -375,6 +380,45 @@ def test_a_refusal_shows_as_much_of_both_stacks_as_fits(tmp_path: Path) -> None:
             b.connect(f"peer:file/{tmp_path}/c", timeout=WAIT_S)
     assert "'ä0ä0" in str(refused.value)
     assert "'ö0ö0" in str(refused.value)
+
+
+def test_who_waits_for_others_does_not_mind_strangers_that_dial_it() -> None:
+    here, there = free_addresses(2)
+    me, host, port = MemberId("a", 1), *here.split(":")
+    stack = peers.TOTAL_UNIFORM
+    hello = PeerHello(
+        wire.MAGIC, wire.OLDEST, wire.NEWEST, "c", stack.digest, str(stack), me, "127.0.0.1:1"
+    )
+    strangers = {
+        "another protocol": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "garbage": frame(b"\xc1" * 100),
+        "another cluster": frame(wire.encode_hello(replace(hello, cluster="d"))),
+        "another stack": frame(wire.encode_hello(replace(hello, digest=1))),
+        "another version": frame(wire.encode_hello(replace(hello, oldest=8, newest=9))),
+        "a namesake": frame(wire.encode_hello(hello)),
+    }
+    failures: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            a.connect(f"peer://{here},{there}/c?min=2", timeout=3)
+        except Exception as error:
+            failures.append(error)
+
+    with peers.Channel(stack, name="a") as a:
+        waiting = threading.Thread(target=connect)
+        waiting.start()
+        while not a.address:
+            pass
+        for said in strangers.values():
+            with socket.create_connection((host, int(port)), WAIT_S) as sock:
+                sock.sendall(said)
+                while sock.recv(1 << 16):
+                    pass
+        waiting.join()
+    (failure,) = failures
+    assert isinstance(failure, OutcomeUnknownError)
+    assert "in no view of 2 members of 'c' within 3 s: it is connected to nobody" in str(failure)
 
 
 def test_a_send_without_room_names_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

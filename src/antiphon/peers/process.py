@@ -87,7 +87,8 @@ class Process:
         self.lock = threading.Lock()
         self.started = Ticket()
         self.released = Ticket()
-        self.refusals: dict[str, str] = {}  # by process or address
+        self.refusals: dict[str, str] = {}  # of those that it dialled, by process or address
+        self._turned_away: dict[str, str] = {}  # those that dialled it
         self._refused_for_good = False
         self._loop = loop
         self._call = call
@@ -151,7 +152,7 @@ class Process:
             "primary": self._is_primary(),
             "waits_for": self.driver.hindrance,
             "unread_bytes": conversation.inbox.waiting_bytes,
-            "refused": dict(self.refusals),
+            "refused": self._turned_away | self.refusals,
             "connected": [] if transport is None else [p.name for p in transport.linked],
             "transport": {} if transport is None else transport.counts(),
             "layers": dict(self._running.status()),
@@ -271,6 +272,7 @@ class Process:
         """There is a connection to this process."""
         for who in (str(process), address):
             self.refusals.pop(who, None)
+            self._turned_away.pop(who, None)
         self._drive(self.driver.linked, process, address)
 
     def unlinked(self, process: MemberId, goodbye: bool) -> None:
@@ -283,11 +285,14 @@ class Process:
 
     def refused(self, who: str, reason: str, again: bool) -> None:
         """There is no connection to this process, or at this address."""
-        self.refusals[who] = reason
+        _note(self.refusals, who, reason)
         if not again:
             self._refused_for_good = True
-        if len(self.refusals) > REFUSALS_MAX:
-            del self.refusals[next(iter(self.refusals))]
+
+    def turned_away(self, who: str, reason: str) -> None:
+        """Somebody has dialled this process in vain: that is for people, and says nothing of whom
+        it looks for."""
+        _note(self._turned_away, who, reason)
 
     def unreachable(self, address: str) -> None:
         """Nobody is at this address, or no more."""
@@ -379,7 +384,13 @@ class Process:
 
 
 REFUSALS_MAX = 64
-"""Refusals that are kept for `status`; beyond that the oldest is forgotten."""
+"""Refusals that are kept for `status`, each way; beyond that the oldest is forgotten."""
+
+
+def _note(refusals: dict[str, str], who: str, reason: str) -> None:
+    refusals[who] = reason
+    if len(refusals) > REFUSALS_MAX:
+        del refusals[next(iter(refusals))]
 
 
 def now_ms() -> int:

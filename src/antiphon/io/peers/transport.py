@@ -8,7 +8,7 @@ again after a pause that doubles.
 
 It refuses processes of another cluster, with another stack or wire version, and those for which
 `PeerHandler.welcome` returns a reason; both sides log it, and the refused one gets it
-(`PeerHandler.refused`).
+(`PeerHandler.refused`, `turned_away`).
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ class PeerHandler(Protocol):
         """Take frames of the stack from this process."""
 
     def refused(self, who: str, reason: str, again: bool) -> None:
-        """Note that there is no connection to this process, or at this address, for one of the two
-        refuses it. `again`: a later attempt may succeed."""
+        """Note that there is no connection to this process, or at this address, which this one has
+        dialled, for one of the two refuses it. `again`: a later attempt may succeed."""
+
+    def turned_away(self, who: str, reason: str) -> None:
+        """Note the same of a process that has dialled this one: whoever wants to may do so."""
 
     def unreachable(self, address: str) -> None:
         """Note that no process is at this address."""
@@ -295,7 +298,10 @@ class PeerTransport:
         if self._complaint != (peer.member, reason):  # once, and not with each attempt
             self._complaint = (peer.member, reason)
             logger.warning("%s: no connection to %s: %s", self.own.member, connection.name, reason)
-        self._handler.refused(str(peer.member), reason, again)
+        if connection.dialled:
+            self._handler.refused(str(peer.member), reason, again)
+        else:
+            self._handler.turned_away(str(peer.member), reason)
 
     def replaced(self, reason: str) -> None:
         """Note that the other side of a connection has a member of this process's name."""
