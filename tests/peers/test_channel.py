@@ -14,6 +14,7 @@ from msgspec.structs import replace
 import antiphon
 from antiphon import cli, peers
 from antiphon.api.messages.sending import outgoing
+from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -28,6 +29,7 @@ from antiphon.formats.peer_wire import PROCESS_NAME_MAX, PeerHello, Question
 from antiphon.io.peers.asking import ask
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.channel import outbox
+from antiphon.peers.discovery.folder import Folder
 from antiphon.peers.layers.layer import (
     Blocked,
     Changed,
@@ -419,6 +421,49 @@ def test_who_waits_for_others_does_not_mind_strangers_that_dial_it() -> None:
     (failure,) = failures
     assert isinstance(failure, OutcomeUnknownError)
     assert "in no view of 2 members of 'c' within 3 s: it is connected to nobody" in str(failure)
+
+
+def test_a_record_of_which_nothing_came_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    create, look = Folder._create, Folder._looked
+
+    def create_late(folder: Folder, record: str) -> bool:
+        assert go_on.wait(WAIT_S)
+        return create(folder, record)
+
+    def fail(folder: Folder) -> Sequence[str]:
+        raise OSError("planted")
+
+    cluster, record = f"peer:file/{tmp_path}/c", tmp_path / "c" / "founded"
+    monkeypatch.setattr(Folder, "_create", create_late)
+    a = peers.Channel(peers.TOTAL_UNIFORM, name="a")
+    with pytest.raises(OutcomeUnknownError, match="it has not found out who is there"):
+        a.connect(cluster, timeout=0.1)
+    go_on.set()  # the record comes when the channel is over
+    assert a._core.process is not None
+    wait_for(a._core.process.released)
+    assert not record.exists()
+    monkeypatch.setattr(Folder, "_looked", fail)
+    b = peers.Channel(peers.TOTAL_UNIFORM, name="b")
+    with pytest.raises(ConfigurationError, match="planted"):
+        b.connect(cluster)
+    assert b._core.process is not None
+    wait_for(b._core.process.released)
+    assert not record.exists()
+    monkeypatch.setattr(Folder, "_looked", look)
+    with peers.Channel(peers.TOTAL_UNIFORM, name="c") as c:
+        c.connect(cluster)
+        assert c.view.primary
+        assert record.exists()
+    assert not record.exists()
+
+
+def wait_for(ticket: Ticket) -> None:
+    settled = threading.Event()
+    ticket.watch(settled.set)
+    assert ticket.done or settled.wait(WAIT_S)
 
 
 def test_a_send_without_room_names_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,8 @@ class Process:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._found: set[str] = set()  # addresses, when it looked last
-        self._founds = False  # it holds the founding record
+        self._entering: asyncio.Task[bool] | None = None
+        self._founds = False  # it holds the founding record, and has begun to found
 
     def _begin_trace(self, place: str, cluster: str) -> ChannelTrace:
         try:
@@ -172,7 +173,7 @@ class Process:
     async def _start(self) -> None:
         try:
             await self._enter()
-        except (OSError, JMSError) as error:
+        except FAILURES as error:
             refusal = error if isinstance(error, JMSError) else ConfigurationError(str(error))
             self.started.settle(refusal)
             self.driver.fail(refusal)
@@ -199,10 +200,13 @@ class Process:
         address = transport.listen(places)
         self._transport = transport
         self._running.listens(address, now_ms())
-        self._founds = await discovery.enter(self.me, address)
-        if self._founds:
-            self._running.found(now_ms())
+        # It is not cancelled: whatever it leaves behind has to be known when this process ends.
+        self._entering = self._loop.create_task(discovery.enter(self.me, address))
+        may_found = await asyncio.shield(self._entering)
         await self._look()
+        if may_found:
+            self._founds = True
+            self._running.found(now_ms())
         self._pump()
 
     async def _join(self) -> None:
@@ -210,14 +214,14 @@ class Process:
         assert self._transport is not None
         await self._transport.first_attempts(NOBODY_S)
         complaint = ""
-        while True:
+        while not self.conversation.leaving:  # else it might take a new founding record for its own
             if not (self.conversation.joined.done or self._transport.linked or self._founds):
                 self._be_alone()
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look()
                 complaint = ""
-            except (OSError, JMSError) as error:
+            except FAILURES as error:
                 if str(error) != complaint:  # once, and not with each attempt
                     complaint = str(error)
                     logger.warning("%s cannot look for others: %s", self.me, error)
@@ -368,8 +372,9 @@ class Process:
             if task is not me:
                 task.cancel()
         try:
-            with suppress(OSError, JMSError):
-                await self._cluster.discovery.leave(self.conversation.has_ended_cluster)
+            with suppress(*FAILURES):
+                last = self.conversation.has_ended_cluster or await self._has_founded_nothing()
+                await self._cluster.discovery.leave(last)
             if self._transport is not None:
                 await self._transport.close()
         finally:
@@ -377,11 +382,24 @@ class Process:
             self.released.settle()
             self.released.tell()
 
+    async def _has_founded_nothing(self) -> bool:
+        """Whether this process may have created the founding record, and has not begun to found."""
+        if self._entering is None or self._founds:
+            return False
+        try:
+            return await self._entering
+        except FAILURES:
+            return True
+
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+
+FAILURES = (OSError, ValueError, JMSError)
+"""How a look at who is there may fail: no text of a program, or of the network, is more than an
+error. `ValueError` is what the system's calls raise for names that nothing can have."""
 
 REFUSALS_MAX = 64
 """Refusals that are kept for `status`, each way; beyond that the oldest is forgotten."""

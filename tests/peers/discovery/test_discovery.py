@@ -1,6 +1,7 @@
 """How processes find each other: folders, lists, DNS, and the URLs that say which."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -121,6 +122,50 @@ def test_who_creates_the_record_founds(tmp_path: Path) -> None:
         assert not await three.enter(C, "10.0.0.3:3")  # those before may come back
         await three.leave(last=True)
         assert await Folder(str(tmp_path), "c").enter(C, "10.0.0.3:3")
+
+    asyncio.run(test())
+
+
+def test_the_last_to_leave_takes_no_record_of_a_new_founding_away(tmp_path: Path) -> None:
+    async def test() -> None:
+        one, two, three, four = (Folder(str(tmp_path), "c") for _ in range(4))
+        assert await one.enter(A, "10.0.0.1:1")
+        assert not await two.enter(B, "10.0.0.2:2")
+        await one.leave(last=True)
+        assert await three.enter(C, "10.0.0.3:3")
+        await two.leave(last=True)
+        assert not await four.enter(A, "10.0.0.1:1")
+
+    asyncio.run(test())
+
+
+def test_a_record_that_cannot_be_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "planted")
+
+    async def test() -> None:
+        one = Folder(str(tmp_path), "c")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="planted"):
+            await one.enter(A, "10.0.0.1:1")
+        monkeypatch.undo()
+        await one.leave(last=True)
+        assert await Folder(str(tmp_path), "c").enter(B, "10.0.0.2:2")
+
+    asyncio.run(test())
+
+
+def test_damaged_files_keep_nobody_out(tmp_path: Path) -> None:
+    async def test() -> None:
+        one, two = Folder(str(tmp_path), "c"), Folder(str(tmp_path), "c")
+        await one.enter(A, "10.0.0.1:1")
+        (tmp_path / "c" / "7.peer").write_bytes(b"\xff\xfe")
+        (tmp_path / "c" / "8.peer").write_bytes(b"")
+        (tmp_path / "c" / "founded").write_bytes(b"\xff")
+        assert not await two.enter(B, "10.0.0.2:2")
+        assert sorted(await two.look()) == ["10.0.0.1:1", "10.0.0.2:2"]
 
     asyncio.run(test())
 

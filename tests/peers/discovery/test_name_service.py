@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from antiphon.errors import ConnectionLostError
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.discovery import name_service
 from antiphon.peers.discovery.name_service import NameService
@@ -65,6 +66,74 @@ def test_of_many_that_enter_at_once_one_founds_until_the_last_has_left(url: str)
         again = NameService(url, "many")
         assert await again.enter(A, "127.0.0.1:1")
         await again.leave(last=True)
+
+    asyncio.run(test())
+
+
+def test_the_last_to_leave_takes_no_record_of_a_new_founding_away(url: str) -> None:
+    async def test() -> None:
+        one, two, three, four = (NameService(url, "anew") for _ in range(4))
+        assert await one.enter(A, "127.0.0.1:1")
+        assert not await two.enter(B, "127.0.0.1:2")
+        await one.leave(last=True)
+        assert await three.enter(C, "127.0.0.1:3")
+        await two.leave(last=True)
+        assert not await four.enter(MemberId("d", 4), "127.0.0.1:4")
+        await four.leave(last=False)
+        await three.leave(last=True)
+
+    asyncio.run(test())
+
+
+def test_the_end_of_a_cluster_leaves_the_records_of_the_living_alone(url: str) -> None:
+    """Behind the record: one of a process that died before it took it back, and one of a process
+    that is about to see that it is the first one now."""
+
+    async def test() -> None:
+        one, dead, alive = (NameService(url, "left") for _ in range(3))
+        assert await one.enter(A, "127.0.0.1:1")
+        dead._process, alive._process = "dead", "alive"
+        await alive._refresh()
+        for place in (dead, alive):
+            await place._send(place._founded, "me, too")
+        await one.leave(last=True)
+        assert await dead._processes(dead._founded) == ["alive"]
+        await alive._refresh()
+        await alive.leave(last=True)
+        assert await dead._processes(dead._founded) == []
+        await dead.leave(last=False)
+
+    asyncio.run(test())
+
+
+class Broken(NameService):
+    """One whose connection is lost when it looks for founding records for the nth time."""
+
+    def __init__(self, url: str, name: str, looks: int) -> None:
+        super().__init__(url, name)
+        self._looks = looks
+
+    async def _processes(self, queue: str) -> list[str]:
+        if queue == self._founded:
+            self._looks -= 1
+            if self._looks == 0:
+                raise ConnectionLostError("planted")
+        return await super()._processes(queue)
+
+
+def test_one_that_fails_to_enter_takes_its_record_back_and_no_other(url: str) -> None:
+    async def test() -> None:
+        early = Broken(url, "fails", 2)  # it has sent a record
+        with pytest.raises(ConnectionLostError):
+            await early.enter(A, "127.0.0.1:1")
+        await early.leave(last=True)
+        one, late = NameService(url, "fails"), Broken(url, "fails", 1)
+        assert await one.enter(B, "127.0.0.1:2")
+        with pytest.raises(ConnectionLostError):
+            await late.enter(C, "127.0.0.1:3")
+        await late.leave(last=True)
+        assert len(await one._processes(one._founded)) == 1
+        await one.leave(last=True)
 
     asyncio.run(test())
 

@@ -208,6 +208,8 @@ class PeerTransport:
                 )
             except ssl.SSLError as error:
                 raise StrangerError(str(error)) from None
+            except UnicodeError as error:  # of a host that no name service can have
+                raise FormatError(f"{host!r} is not a host: {error}") from None
             except (ConnectionResetError, ConnectionAbortedError) as error:
                 plain = "during the TLS handshake: perhaps it speaks plaintext"
                 raise StrangerError(f"it hung up {plain} ({error})") from None

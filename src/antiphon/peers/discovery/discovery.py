@@ -32,5 +32,7 @@ class Discovery(Protocol):
         `enter` does."""
 
     async def leave(self, last: bool) -> None:
-        """Make this process known no more. `last`: all members of the primary view have left, so
-        the cluster has ended, and may be founded again."""
+        """Make this process known no more. `last`: the founding record that was there when this
+        process entered, or looked last, stands for nothing any more, and the cluster may be founded
+        again: all members of the primary view have left, or this process has created it, and
+        founded nothing."""

@@ -53,6 +53,7 @@ class NameService:
         self._process = ""
         self._address = ""
         self._context: antiphon.aio.Context | None = None
+        self._record = ""  # whose founding record it is, as this process saw it last
         self._looked_s = 0.0
         self._found: tuple[str, ...] = ()
 
@@ -63,14 +64,16 @@ class NameService:
         return await self._create_record(member)
 
     async def _create_record(self, member: MemberId) -> bool:
-        if await self._processes(self._founded):
+        if self._record:
             return False
+        self._record = self._process  # from here on it may be there
         await self._send(self._founded, f"{member.name} at {self._address}")
         founders = await self._processes(self._founded)
         if founders[:1] == [self._process]:
             return True
         if self._process in founders:
-            await self._take(self._founded, f"process = '{self._process}'", 1)
+            await self._take_record(self._process)
+        self._record = next(iter(founders), "")
         return False
 
     async def look(self) -> Sequence[str]:
@@ -88,20 +91,36 @@ class NameService:
             await self._send(self._members, self._address, time_to_live=EXPIRE_S)
         context = await self._connected()
         browser = context.create_browser(context.create_queue(self._members))
-        self._found = tuple({message.text: None async for message in browser})
+        found = tuple({message.text: None async for message in browser})
+        founders = await self._processes(self._founded)
+        self._found, self._record = found, next(iter(founders), "")
         self._looked_s = time.monotonic()
 
     async def leave(self, last: bool) -> None:
-        """Take out this process's addresses, and with `last` the founding record."""
+        """Take out this process's addresses, and with `last` the founding record that it knows."""
         if self._context is None:
             return
         with suppress(JMSError):  # without this they expire
             own = [one for one in await self._processes(self._members) if one == self._process]
             await self._take(self._members, f"process = '{self._process}'", len(own))
         if last:
-            records = await self._processes(self._founded)
-            await self._take(self._founded, None, len(records))
+            await self._forget_founding()
         await self._context.close()
+
+    async def _forget_founding(self) -> None:
+        """Take out the founding record that this process knows, and those behind it whose senders
+        have died before they took them out. Another one of the last may have done so before, and a
+        new process have founded since then: its record stays."""
+        records = await self._processes(self._founded)
+        if self._record not in records:
+            return
+        living = await self._processes(self._members)
+        for record in records[records.index(self._record) :]:
+            if record == self._record or record not in living:
+                await self._take_record(record)
+
+    async def _take_record(self, process: str) -> None:
+        await self._take(self._founded, f"process = '{process}'", 1)
 
     # -- The servers -----------------------------------------------------------------------------
 
