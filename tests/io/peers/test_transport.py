@@ -395,6 +395,26 @@ def test_a_goodbye_to_a_connection_that_is_gone_is_dropped(
         runner.run(test())
 
 
+def test_a_large_frame_without_room_is_dropped_and_small_ones_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "QUEUE_BYTES", 1 << 20)
+
+    async def test() -> None:
+        async with peers("a", "b") as (a, b):
+            a.dial(b)
+            await eventually(lambda: a.knows(b) and b.knows(a))
+            for size in (900_000, 200_000, 1000, 100_000):
+                a.transport.send([b.id], b"%7d" % size, bytes(size))
+            a.transport.flush()
+            a.send(b"...end", b)
+            await eventually(lambda: b.frames and b.frames[-1][1] == b"...end")
+            assert [int(data[:7]) for _, data in b.frames[:-1]] == [900_000, 1000, 100_000]
+            assert a.transport.counts()["dropped"] == 1
+
+    run(test)
+
+
 def test_a_process_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "QUEUE_BYTES", 1 << 20)
 

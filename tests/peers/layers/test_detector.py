@@ -14,6 +14,7 @@ from antiphon.peers.layers.detector import (
     Alive,
     Detector,
 )
+from antiphon.peers.layers.fragment import Fragment, Piece
 from antiphon.peers.layers.layer import Dial, Down, Effect, Frame, Suspect, Up
 
 A, B, C, D, E, F = (MemberId(name, 1) for name in "abcdef")
@@ -81,6 +82,22 @@ def test_any_frame_is_a_sign_of_life_and_passes() -> None:
         w.pass_time(500)
         assert w.layer.up(Frame(b"data"), B, w.now_ms) == (Up(Frame(b"data"), B),)
     assert w.said == []
+
+
+def test_pieces_of_a_large_frame_are_signs_of_life() -> None:
+    w, fragment = Watch(B, C), Fragment(size=1)
+    w.layer.bind(A, w.layer.view, (fragment,), Random(0))
+    fragment.bind(A, w.layer.view, (), Random(0))
+    for index in range(1, CEILING_MS // 500 * 2):
+        w.pass_time(500, C)
+        piece = Frame(b"x", (Piece(1, index, 1000),))
+        assert fragment.up(piece, B, w.now_ms) == ()
+    assert w.said == []
+    w.pass_time(CEILING_MS, C)
+    assert [suspect.process for suspect in w.said] == [B]
+    fragment.up(Frame(b"x", (Piece(1, 999, 1000),)), B, w.now_ms)
+    w.pass_time(500, C)
+    assert w.said[1:] == [Suspect(B, "")]
 
 
 def test_a_suspicion_is_withdrawn_by_the_next_frame_and_the_process_watched_again() -> None:

@@ -1,11 +1,14 @@
 """A process sends only as much as the slowest member has room for."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from antiphon.model.peer_views import Level, MemberId
-from antiphon.peers.layers import flow
+from antiphon.peers.layers import flow, total
 from antiphon.peers.layers.flow import Awaited, Flow
-from antiphon.peers.layers.layer import Down, Frame, Suspect
+from antiphon.peers.layers.layer import Down, Effect, Frame, Suspect, To
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.layers.total import Total
 from antiphon.peers.stack.running import Waits
@@ -140,6 +143,57 @@ def test_a_blocked_leader_orders_nothing_until_it_is_free() -> None:
     g.cut.clear()
     g.advance(1000)
     assert g.got("c") == ["1234", "5678", "from b"]
+
+
+class Watched(Flow):
+    """It notes the most that was ever under way."""
+
+    def bind(self, *arguments: Any) -> None:
+        super().bind(*arguments)
+        self.most = 0
+
+    def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
+        effects = super().down(frame, to, now_ms)
+        self.most = max(self.most, self._under_way)
+        return effects
+
+
+WATCHED = Stack(Reliable(), Watched(window=8), Scripted(), Total())
+
+
+def test_a_leader_that_is_free_again_orders_no_more_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(total, "ORDER_BYTES", 4)
+    g = group(WATCHED)
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678")
+    texts = [f"b{i:03}" for i in range(20)]
+    g.send("b", *texts)
+    g.advance(300)
+    assert g.layer("a", Total).status()["waiting"] > 10
+    g.cut.clear()
+    g.advance(3000)
+    assert g.got("c") == ["1234", "5678", *texts]
+    assert g.layer("a", Watched).most < 8 + 4
+
+
+def test_a_leader_orders_its_own_in_turn_with_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(total, "ORDER_BYTES", 8)
+    monkeypatch.setattr(total, "KEPT_BYTES_MAX", 16)
+    g = group(WATCHED)
+    g.cut.add(("a", "c"))
+    own, others = ([f"{name}{i:07}" for i in range(20)] for name in "ab")
+    g.send("a", *own)
+    g.send("b", *others)
+    g.advance(300)
+    g.cut.clear()
+    g.advance(3000)
+    got = g.got("c")
+    assert sorted(got) == sorted(own + others)
+    assert all({text[0] for text in got[i : i + 6]} == {"a", "b"} for i in range(34))
 
 
 @pytest.mark.parametrize("seed", range(10))

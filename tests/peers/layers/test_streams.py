@@ -48,10 +48,14 @@ def test_no_more_is_kept_behind_a_gap_than_the_bound() -> None:
     assert len(stream) == 1
 
 
+def no_pieces(sender: MemberId) -> int:
+    return -1
+
+
 def test_the_origin_is_asked_first_and_then_the_other_holders_in_turn() -> None:
     stream = Stream()
     stream.known = 3
-    gap = Gap(stream, (A, B, C))
+    gap = Gap(stream, (A, B, C), no_pieces)
     assert gap.ask(0) == Ask(A, 1, 3)
     assert gap.ask(ASK_AGAIN_MS - 1) is None
     assert gap.ask(ASK_AGAIN_MS) == Ask(B, 1, 3)
@@ -60,10 +64,23 @@ def test_the_origin_is_asked_first_and_then_the_other_holders_in_turn() -> None:
     assert gap.ask(3 * ASK_AGAIN_MS) == Ask(A, 1, 3)
 
 
+def test_who_sends_a_large_frame_in_pieces_is_not_passed_over() -> None:
+    stream = Stream()
+    stream.known = 1
+    came_ms = {A: -1, B: -1}
+    gap = Gap(stream, (A, B), came_ms.__getitem__)
+    assert gap.ask(0) == Ask(A, 1, 1)
+    came_ms[A] = ASK_AGAIN_MS - 1
+    came_ms[B] = ASK_AGAIN_MS  # of something else: it was not asked
+    assert gap.ask(ASK_AGAIN_MS) is None
+    assert gap.due_ms == 2 * ASK_AGAIN_MS - 1
+    assert gap.ask(2 * ASK_AGAIN_MS - 1) == Ask(B, 1, 1)
+
+
 def test_who_answers_is_given_time_and_asked_for_the_rest_at_once() -> None:
     stream = Stream()
     stream.known = WANTED_MAX + 10
-    gap = Gap(stream, (A, B))
+    gap = Gap(stream, (A, B), no_pieces)
     assert gap.ask(0) == Ask(A, 1, WANTED_MAX)
     stream.take(1, frame(1))
     assert gap.ask(ASK_AGAIN_MS) is None

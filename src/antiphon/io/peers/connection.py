@@ -25,8 +25,13 @@ HANDSHAKE_S = 5.0
 
 QUEUE_BYTES = 96 << 20
 """The bytes that may wait to be sent to one process: more than the stack lets a process owe
-(`Flow`), and more than the largest frame. At the limit the connection ends, and its process is
-dialled again."""
+(`Flow`), and more than the largest frame. What has no room beside that is sent because somebody
+lacks it, perhaps more than once: it is dropped, and asked for again when there is room..."""
+
+SMALL_BYTES = 64 << 10
+SMALL_QUEUE_BYTES = 16 << 20
+"""... unless it is small: heartbeats, acknowledgements and changes of views have this much room
+more. Without it the connection ends, and its process is dialled again."""
 
 WRITE_BUFFER_BYTES = 256 << 10
 """The bytes that the event loop may hold ahead of the socket; the rest waits here, where it is
@@ -90,6 +95,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._socket: asyncio.Transport | None = None
         self._queue: list[Body] = []
         self._queued_bytes = 0
+        self.dropped = 0  # large frames that had no room
         self._full = False  # the event loop holds enough; later frames wait in the queue
         self._timer: asyncio.TimerHandle | None = None
 
@@ -159,11 +165,20 @@ class PeerConnection(asyncio.BufferedProtocol):
     def send(self, head: bytes, body: Body) -> None:
         """Queue a frame; `flush` sends it."""
         size = len(head) + len(body)
-        if self._queued_bytes + size > QUEUE_BYTES:
-            self.abort(f"it has not taken {self._queued_bytes} bytes that were sent to it")
+        if self._queued_bytes + size > QUEUE_BYTES and not self._makes_room(size):
             return
         self._queue += (head, body)
         self._queued_bytes += size
+
+    def _makes_room(self, size: int) -> bool:
+        """Return whether a frame is queued though too much waits."""
+        if size > SMALL_BYTES:
+            self.dropped += 1
+            return False
+        if self._queued_bytes + size > QUEUE_BYTES + SMALL_QUEUE_BYTES:
+            self.abort(f"it has not taken {self._queued_bytes} bytes that were sent to it")
+            return False
+        return True
 
     def say(self, word: wire.Word) -> None:
         """Send a word about the connection, at once if there is room."""

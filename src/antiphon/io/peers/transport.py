@@ -1,10 +1,11 @@
 """All connections of one process of a channel: one port, and one connection to each other process.
 
-Promises: frames for a process arrive once and in order while a connection to it lives, and not at
-all without one; `PeerHandler.linked` is called before a process's first frame, and `unlinked` after
-its last one. Of two connections between the same two processes, which come about when both dial at
-once, both sides keep the one that the smaller `MemberId` has dialled. A lost connection is dialled
-again after a pause that doubles.
+Promises: frames for a process arrive once and in order while a connection to it lives, but for
+large ones for which there is no room (`QUEUE_BYTES`), and not at all without one;
+`PeerHandler.linked` is called before a process's first frame, and `unlinked` after its last one. Of
+two connections between the same two processes, which come about when both dial at once, both sides
+keep the one that the smaller `MemberId` has dialled. A lost connection is dialled again after a
+pause that doubles.
 
 It refuses processes of another cluster, with another stack or wire version, and those for which
 `PeerHandler.welcome` returns a reason; both sides log it, and the refused one gets it
@@ -186,6 +187,7 @@ class PeerTransport:
             "connections": len(self._links),
             "strangers": len(self._strangers),
             "queued_bytes": sum(c.waiting_bytes for c in self._links.values()),
+            "dropped": sum(c.dropped for c in self._links.values()),
             "dialling": sum(not r.ended for r in self._rediallers.values()),
         }
 

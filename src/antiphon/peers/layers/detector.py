@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from antiphon.model import failure_detector
-from antiphon.model.peer_views import MemberId
+from antiphon.model.peer_views import MemberId, PeerView
+from antiphon.peers.layers.fragment import came_ms_of
 from antiphon.peers.layers.layer import Dial, Down, Effect, Frame, Header, Layer, Suspect, Up
 
 LINKED = 1
@@ -52,6 +54,7 @@ class _Peer:
         self.lost_ms = 0
         self.redial_ms: int | None = None
         self.redial_after_ms = REDIAL_MS[0]
+        self.piece_ms = -1  # when the last piece of a large frame came, at the last look
 
 
 class Detector(Layer):
@@ -65,7 +68,8 @@ class Detector(Layer):
     each other, and `mutual` and `hears` say who hears whom.
 
     Needs: nothing. Limits: it excludes nobody, Membership does. Frames that layers below consume
-    are no signs of life. A process that computes without letting its stack run is silent.
+    are no signs of life, but pieces of large ones are: nothing overtakes these on a connection. A
+    process that computes without letting its stack run is silent.
     """
 
     name = "detector"
@@ -86,6 +90,10 @@ class Detector(Layer):
         self._judge_ms: int | None = None  # the earliest of the processes' own
         self.version = 0
         """Rises when anything changes in who hears whom."""
+
+    def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
+        super().bind(me, view, below, random)
+        self._came_ms = came_ms_of(below)
 
     def options(self) -> Mapping[str, Any]:
         return {
@@ -286,6 +294,7 @@ class Detector(Layer):
         """Look for silence, and dial those that are lost."""
         effects: list[Effect] = []
         for process, peer in list(self._peers.items()):
+            effects += self._hear_pieces(process, peer, now_ms)
             opinion = self._opinions.opinion(process, now_ms)
             if opinion and peer.suspicion is None:
                 effects += self._suspect(process, str(opinion), now_ms)
@@ -299,6 +308,17 @@ class Detector(Layer):
                 del self._peers[process]
                 self._opinions.forget(process)
         return effects
+
+    def _hear_pieces(self, process: MemberId, peer: _Peer, now_ms: int) -> list[Effect]:
+        """Take the pieces that have come since the last look as one sign of life."""
+        came_ms = self._came_ms(process)
+        if came_ms <= peer.piece_ms:
+            return []
+        peer.piece_ms = came_ms
+        if peer.suspicion is not None:
+            return self._hear(process, now_ms)
+        self._opinions.alive(process, now_ms)
+        return []
 
     def next_deadline_ms(self) -> int | None:
         due = [self._beat_due_ms]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -59,6 +59,12 @@ class Fragment(Layer):
         super().bind(me, view, below, random)
         self._number = 0
         self._partial: dict[MemberId, OrderedDict[int, _Partial]] = {}
+        self._came_ms: dict[MemberId, int] = {}
+
+    def came_ms(self, sender: MemberId) -> int:
+        """Return when a piece of a frame of this process came last; -1: none has. For layers above,
+        which get the frame when all of it is here: on a slow connection that takes seconds."""
+        return self._came_ms.get(sender, -1)
 
     def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
         total, size = len(frame.body), self.size
@@ -79,6 +85,7 @@ class Fragment(Layer):
         piece = frame.headers[-1] if frame.headers else None
         if not isinstance(piece, Piece):
             return (Up(frame, sender),)
+        self._came_ms[sender] = now_ms
         whole = self._put(sender, piece, frame)
         return () if whole is None else (Up(whole, sender),)
 
@@ -106,6 +113,7 @@ class Fragment(Layer):
         """Forget incomplete frames of a process: their other pieces are lost with the
         connection."""
         self._partial.pop(process, None)
+        self._came_ms.pop(process, None)
         return ()
 
     def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
@@ -119,3 +127,12 @@ class Fragment(Layer):
     def status(self) -> Mapping[str, Any]:
         """Return the counts for operators. `incomplete`: frames with missing pieces."""
         return {"incomplete": sum(len(frames) for frames in self._partial.values())}
+
+
+def came_ms_of(below: Sequence[Layer]) -> Callable[[MemberId], int]:
+    """Return `Fragment.came_ms` of the layer below that cuts bodies; without one, nothing comes in
+    pieces."""
+    for layer in below:
+        if isinstance(layer, Fragment):
+            return layer.came_ms
+    return lambda sender: -1

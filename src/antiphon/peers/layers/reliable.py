@@ -22,6 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
+from antiphon.peers.layers.fragment import came_ms_of
 from antiphon.peers.layers.layer import (
     Acknowledged,
     Closing,
@@ -135,6 +136,7 @@ class Reliable(Layer):
 
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         super().bind(me, view, below, random)
+        self._came_ms = came_ms_of(below)
         self._primary: ViewStreams | None = None
         self._ahead: deque[tuple[MemberId, Frame]] = deque()
         self._takers: dict[type[Header], Callable[..., Sequence[Effect]]] = {
@@ -344,7 +346,7 @@ class Reliable(Layer):
         if key not in self._gaps and stream.missing() is not None:
             origin, single = key
             others = () if single else (other for other in self._others if other != origin)
-            self._gaps[key] = Gap(stream, (origin, *others))
+            self._gaps[key] = Gap(stream, (origin, *others), self._came_ms)
             self._batch_ms = now_ms
 
     def _ask(self, now_ms: int) -> list[Effect]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from antiphon.model.peer_views import MemberId, PeerView
@@ -113,14 +113,26 @@ class Ask(NamedTuple):
 class Gap:
     """The missing frames of one stream, and the holder that was asked for them.
 
-    Promise: the origin is asked first; a holder that sends nothing within `ASK_AGAIN_MS` is passed
-    over for the next one; a holder that sends a part is asked for the rest at once.
+    Promise: the origin is asked first; a holder that sends nothing within `ASK_AGAIN_MS`, not even
+    a piece of a frame (`came_ms`, see `Fragment`), is passed over for the next one; a holder that
+    sends a part is asked for the rest at once.
     """
 
-    __slots__ = ("_asked_from", "_asked_ms", "_asked_to", "_holders", "_stream", "_turn")
+    __slots__ = (
+        "_asked_from",
+        "_asked_ms",
+        "_asked_to",
+        "_came_ms",
+        "_holders",
+        "_stream",
+        "_turn",
+    )
 
-    def __init__(self, stream: Stream, holders: Sequence[MemberId]) -> None:
+    def __init__(
+        self, stream: Stream, holders: Sequence[MemberId], came_ms: Callable[[MemberId], int]
+    ) -> None:
         """`holders`: the processes that may be asked, the origin first."""
+        self._came_ms = came_ms
         self._stream = stream
         self._holders = holders
         self._turn = 0
@@ -150,6 +162,8 @@ class Gap:
         if self._asked_ms is not None and first <= self._asked_to:
             if first > self._asked_from:  # an answer is coming in
                 self._asked_from, self._asked_ms = first, now_ms
+            holder = self._holders[self._turn % len(self._holders)]
+            self._asked_ms = max(self._asked_ms, self._came_ms(holder))
             if now_ms < self.due_ms:
                 return None
             self._turn += 1

@@ -20,6 +20,9 @@ from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, La
 
 KEPT_BYTES_MAX = 4 << 20
 """A process sends no more while so much of its own is not delivered to itself."""
+ORDER_BYTES = 1 << 20
+"""A leader that was stopped orders so much at once of what has arrived meanwhile; then it sees
+whether that stops it again. All at once could be more than any connection takes."""
 GONE_MAX = 1024
 """How many processes that are not members are remembered with their numbers: they may come back."""
 
@@ -137,6 +140,7 @@ class Total(Layer):
         self._early: dict[tuple[MemberId, int], tuple[int, Frame, To]] = {}
         self._stopped: MemberId | None = None  # a layer below waits for this process
         self._arrived: deque[tuple[MemberId, int, int, Frame, To]] = deque()
+        self._gives_way = False
 
     # -- The sender ------------------------------------------------------------------------------
 
@@ -185,11 +189,18 @@ class Total(Layer):
     def _take(
         self, sender: MemberId, number: int, settled: int, frame: Frame, to: To
     ) -> list[Effect]:
-        ordered = self._ordered[sender]
-        if number in ordered:
+        if number in self._ordered[sender]:
             return []
-        if self._stopped is not None:
+        if self._stopped is not None or self._arrived:
             self._arrived.append((sender, number, settled, frame, to))
+            return []
+        return self._admit(sender, number, settled, frame, to)
+
+    def _admit(
+        self, sender: MemberId, number: int, settled: int, frame: Frame, to: To
+    ) -> list[Effect]:
+        ordered = self._ordered[sender]
+        if number in ordered:  # doubled, while this process was stopped
             return []
         ordered.settle(settled)
         if self.plain:
@@ -208,12 +219,30 @@ class Total(Layer):
 
     def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
         self._stopped = process
+        if process is None:
+            # Each second time the program of this process goes first, which was stopped as well.
+            self._gives_way = not self._gives_way
+        return () if self._gives_way else self._order_arrived()
+
+    def _order_arrived(self) -> Sequence[Effect]:
+        """Order a part of what has arrived while this process was stopped; `tick` goes on."""
         effects: list[Effect] = []
-        if process is None and not self._frozen:
-            arrived, self._arrived = self._arrived, deque()
-            for waiting in arrived:
-                effects += self._take(*waiting)
+        left_bytes = ORDER_BYTES
+        while self._goes_on and left_bytes > 0:
+            waiting = self._arrived.popleft()
+            left_bytes -= len(waiting[3].body)
+            effects += self._admit(*waiting)
         return effects
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._arrived) and self._stopped is None and not self._frozen
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        return self._order_arrived()
+
+    def next_deadline_ms(self) -> int | None:
+        return 0 if self._goes_on else None
 
     # -- All members -----------------------------------------------------------------------------
 

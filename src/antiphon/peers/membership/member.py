@@ -331,6 +331,13 @@ class Member:
 
     # -- Time ----------------------------------------------------------------------------------
 
+    def comes(self, piece_ms: int) -> None:
+        """A piece of a large frame has come from the coordinator then: what is missing may be on
+        its way, and is not asked for again meanwhile."""
+        if self.phase is Phase.FETCHING and piece_ms > self.progress_ms:
+            self.progress_ms = piece_ms
+            self._repeat_ms = piece_ms + REPEAT_MS
+
     def tick(self, now_ms: int) -> list[Effect]:
         """Repeat what may have been lost."""
         if self._repeat_ms is None or self._repeat_ms > now_ms:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from antiphon.errors import ConfigurationError
 from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.detector import Detector
+from antiphon.peers.layers.fragment import came_ms_of
 from antiphon.peers.layers.layer import (
     Down,
     Effect,
@@ -125,6 +126,7 @@ class Membership(Layer):
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         super().bind(me, view, below, random)
         self._detector = next(layer for layer in below if isinstance(layer, Detector))
+        self._came_ms = came_ms_of(below)
         streams = next((layer for layer in below if "reliable" in layer.gives), None)
         shelf = Shelf(cast(Streams, streams) if streams else NoStreams())
         self._member = Member(me, view, shelf, self.stack, self._hides)
@@ -264,6 +266,7 @@ class Membership(Layer):
     def tick(self, now_ms: int) -> Sequence[Effect]:
         if self._member.phase is Phase.OUT:
             return ()
+        self._member.comes(self._came_ms(self._member.promised.coordinator))
         effects = [*self._member.tick(now_ms), *self._coordinator.tick(now_ms)]
         if self._is_due(now_ms):
             effects += self._look(now_ms)
