@@ -1,8 +1,10 @@
 """The side of a member in a change."""
 
+from collections.abc import Mapping
+
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import Down, Freeze, Install
-from antiphon.peers.membership.member import Member
+from antiphon.peers.membership.member import REPEAT_MS, Member
 from antiphon.peers.membership.messages import Ask, Decided, Installed, Refused, Show, Told
 from antiphon.peers.membership.phases import Phase
 from antiphon.peers.membership.records import Decision, Source
@@ -55,6 +57,27 @@ def test_what_was_installed_is_not_shown_after_a_higher_change_was_promised() ->
     a.decided(decision(higher, a), C, 0)
     assert a.show(Show(lower), 0) == []
     assert len(a.show(Show(higher), 0)) == 1
+
+
+class Lacking(NoStreams):
+    """Streams of which this process holds nothing."""
+
+    def held(self, view: ViewId) -> Mapping[MemberId, int]:
+        return {A: 0}
+
+
+def test_what_is_missing_is_not_asked_for_again_while_it_comes_in_pieces() -> None:
+    alone, change = PeerView(ViewId(0, A), (A,), A), ViewId(2, B)
+    a = Member(A, alone, Shelf(Lacking()), (), False)
+    a.asked(Ask(change, ALL), B, True, 0)
+    view = PeerView(change, ALL, B)
+    fetch = a.decided(Decided(change, Decision(view, (Source(alone, (A,), (5,)),))), B, 0)
+    assert a.phase is Phase.FETCHING
+    assert a.tick(REPEAT_MS) == fetch
+    a.comes(REPEAT_MS + 1)
+    assert a.next_deadline_ms() == 2 * REPEAT_MS + 1
+    assert a.tick(2 * REPEAT_MS) == []
+    assert a.tick(2 * REPEAT_MS + 1) == fetch
 
 
 def test_a_lower_change_is_refused_with_the_round_that_was_seen() -> None:
