@@ -41,6 +41,33 @@ def test_who_has_handed_out_more_of_the_view_has_to_show_that_it_was_not_there()
     assert end((2, 0, 2)) == Lagging((C,), ACTIVE)
 
 
+def test_a_view_that_one_of_its_processes_has_not_installed_is_dead_for_all() -> None:
+    founding = ViewId(3, B)  # it was broken off
+    other = Flagged(PeerView(founding, (B, A), B, True), founding, None, (), (), (B, A))
+    reports = {A: report((1, 0, 0), other), C: report((1, 0, 0))}
+    decision = decide(ViewId(6, A), reports, ())
+    assert isinstance(decision, Decision)
+    assert decision.dead == ()  # without the word of `b` it may have been shown
+    decision = decide(ViewId(6, A), {**reports, B: report((1, 0, 0))}, ())
+    assert isinstance(decision, Decision)
+    assert decision.dead == (founding,)
+    assert decision.flagged is not None
+    assert decision.flagged.founding == FIRST.id
+
+
+def test_a_view_that_a_later_one_follows_is_not_called_dead() -> None:
+    later = Known(PeerView(ViewId(5, A), (A, B), A, True), FIRST.id)
+    kept = Kept(later.view, (0, 0), (0, 0))
+    knows = Report(kept, kept, (later,))
+    decision = decide(ViewId(6, A), {A: knows, B: report((1, 0, 0), BROKEN_OFF)}, ())
+    assert isinstance(decision, Lagging)
+    fresh = PeerView(ViewId(0, B), (B,), B)
+    alone = Report(Kept(fresh, (0,), (0,)), None, (ACTIVE,), (BROKEN_OFF,))
+    decision = decide(ViewId(6, A), {A: knows, B: alone}, ())
+    assert isinstance(decision, Decision)
+    assert decision.dead == ()
+
+
 def test_a_coordinator_that_leaves_does_not_lead() -> None:
     kept = Kept(FIRST, (0, 0, 0), (0, 0, 0))
     reports = {one: Report(kept, kept, (ACTIVE,), leaving=one == A) for one in (A, B, C)}

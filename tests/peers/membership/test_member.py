@@ -7,7 +7,7 @@ from antiphon.peers.layers.layer import Down, Freeze, Install
 from antiphon.peers.membership.member import REPEAT_MS, Member
 from antiphon.peers.membership.messages import Ask, Decided, Installed, Refused, Show, Told
 from antiphon.peers.membership.phases import Phase
-from antiphon.peers.membership.records import Decision, Source
+from antiphon.peers.membership.records import Decision, Flagged, Source
 from antiphon.peers.membership.shelf import NoStreams, Shelf
 
 A, B, C = (MemberId(name, 1) for name in "abc")
@@ -57,6 +57,19 @@ def test_what_was_installed_is_not_shown_after_a_higher_change_was_promised() ->
     a.decided(decision(higher, a), C, 0)
     assert a.show(Show(lower), 0) == []
     assert len(a.show(Show(higher), 0)) == 1
+
+
+def test_a_primary_view_that_is_dead_is_forgotten() -> None:
+    a, lower, higher = member(), ViewId(2, B), ViewId(4, C)
+    flagged = Flagged(PeerView(lower, ALL, B, True), lower, None, (), (), ALL)
+    source = Source(a.view, (A,), (0,))
+    a.asked(Ask(lower, ALL), B, True, 0)
+    a.decided(Decided(lower, Decision(flagged.view, (source,), flagged)), B, 0)
+    a.asked(Ask(higher, ALL), C, True, 0)
+    assert a.report().flagged == (flagged,)
+    view = PeerView(higher, ALL, C)
+    a.decided(Decided(higher, Decision(view, (source,), dead=(lower,))), C, 0)
+    assert a.report().flagged == ()
 
 
 class Lacking(NoStreams):

@@ -208,4 +208,5 @@ def _with_summary(decision: Decision, summary: dict[str, Any]) -> Decision:
         decision.keep,
         decision.active,
         summary,
+        decision.dead,
     )

@@ -91,12 +91,13 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
         Source(source.view, source.members, _cut(source, reports, basis)) for source in sources
     )
     known = tuple(chain.active for chain in _chains(reports) if chain.active)
+    dead = _dead(reports)
     seats = basis.seats if basis else ()
     # A coordinator that leaves is not in the view that its change makes.
     leader = members[0] if reports[change.coordinator].leaving and members else change.coordinator
     view = PeerView(change, members, leader, basis is not None, seats)
     if basis is None:
-        return Decision(view, closed, active=known)
+        return Decision(view, closed, active=known, dead=dead)
     flagged = Flagged(
         view,
         basis.chain.founding if basis.chain else change,
@@ -105,7 +106,7 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
         tuple(one.id for one in basis.chain.views) if basis.chain else (),
         tuple(reports),
     )
-    return Decision(view, closed, flagged, active.view if active else None, known)
+    return Decision(view, closed, flagged, active.view if active else None, known, dead=dead)
 
 
 # -- Flagged -------------------------------------------------------------------------------------
@@ -131,14 +132,40 @@ def _continued(chain: Chain, reports: Reports, names: Sequence[str]) -> Basis | 
     return Basis(chain, seats) if staying else None
 
 
-def _chains(reports: Reports) -> list[Chain]:
-    """Return what the processes of a change know together, by founding."""
+def _active(reports: Reports) -> dict[ViewId, Known]:
+    """Return the highest active view that is known of each founding."""
     active: dict[ViewId, Known] = {}
     for report in reports.values():
         for known in report.active:
             best = active.get(known.founding)
             if best is None or best.view.id < known.view.id:
                 active[known.founding] = known
+    return active
+
+
+def _dead(reports: Reports) -> tuple[ViewId, ...]:
+    """Return the flagged views that are above the active one of their founding, and can never be
+    active: of their processes one has not installed them, and never will."""
+    active = _active(reports)
+    alive = {flagged.view.id for chain in _chains(reports) for flagged in chain.attempts}
+    return tuple(
+        sorted(
+            {
+                flagged.view.id
+                for report in reports.values()
+                for flagged in report.flagged
+                if flagged.view.id not in alive
+                and not (
+                    (known := active.get(flagged.founding)) and flagged.view.id <= known.view.id
+                )
+            }
+        )
+    )
+
+
+def _chains(reports: Reports) -> list[Chain]:
+    """Return what the processes of a change know together, by founding."""
+    active = _active(reports)
     installed = [flagged for report in reports.values() for flagged in report.flagged]
     attempts = {
         flagged.view.id: flagged

@@ -149,6 +149,8 @@ class Member:
         self._decision = decision
         for known in decision.active:
             self._learn(known)
+        for dead in decision.dead:
+            self._installed.pop(dead, None)
         keep = decision.keep
         if keep and self.me in keep.members and self._shelf.last != keep:
             self._shelf.adopt(keep)

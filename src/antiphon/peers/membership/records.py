@@ -82,6 +82,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     `keep`: the active view that a flagged one follows. Of this, those of its members who come
     through other views fetch the frames, too: they hand none of them out, but whoever counts
     for a quorum must hold what belongs to it. `active`: what any process of the change knew.
+    `dead`: flagged views that can never be active, as the reports show together. Whoever installed
+    one forgets it: later, without those who know better, it would go on from it.
     """
 
     view: PeerView
@@ -90,6 +92,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     keep: PeerView | None = None
     active: tuple[Known, ...] = ()
     summary: dict[str, Any] = {}
+    dead: tuple[ViewId, ...] = ()
 
     def source_of(self, process: MemberId) -> Source | None:
         """Return the view that a process comes from."""
