@@ -37,6 +37,35 @@ def test_what_may_have_been_shown_decides_what_belongs_to_the_view_before() -> N
     assert decision.flagged.past == (FIRST.id, BROKEN_OFF.view.id)
 
 
+def test_a_later_change_keeps_the_cut_though_somebody_holds_more() -> None:
+    more = Kept(FIRST, (4, 0, 1), BROKEN_OFF.cut)
+    reports = {
+        A: Report(more, more, (ACTIVE,), (BROKEN_OFF,)),
+        B: report(BROKEN_OFF.cut, BROKEN_OFF),
+        C: report((2, 0, 1)),
+    }
+    decision = decide(ViewId(6, A), reports, ())
+    assert isinstance(decision, Decision)
+    assert [source.cut for source in decision.sources] == [BROKEN_OFF.cut]
+
+
+def test_what_anybody_holds_belongs_to_a_view_that_ends() -> None:
+    reports = {A: report((3, 0, 0)), B: report((1, 2, 0)), C: report((1, 0, 5))}
+    decision = decide(ViewId(6, A), reports, ())
+    assert isinstance(decision, Decision)
+    assert [source.cut for source in decision.sources] == [(3, 2, 5)]
+
+
+def test_what_one_holds_that_was_in_a_minority_since_belongs_to_it_too() -> None:
+    alone = Kept(PeerView(ViewId(3, B), (B,), B), (0,), (0,))
+    came_back = Report(alone, Kept(FIRST, (4, 0, 0), (1, 0, 0)), (ACTIVE,))
+    reports = {A: report((3, 0, 0)), B: came_back, C: report((3, 0, 0))}
+    decision = decide(ViewId(6, A), reports, ())
+    assert isinstance(decision, Decision)
+    assert decision.sources[0].view == FIRST
+    assert decision.sources[0].cut == (4, 0, 0)
+
+
 def test_who_has_handed_out_more_of_the_view_has_to_show_that_it_was_not_there() -> None:
     assert end((2, 0, 2)) == Lagging((C,), ACTIVE)
 
