@@ -1,4 +1,5 @@
-"""Channels of both fronts, with real sockets, in one process."""
+"""Channels, with real sockets, in one process: each test is one of the blocking front, and of that
+with asyncio."""
 
 import asyncio
 import socket
@@ -43,6 +44,7 @@ from antiphon.peers.layers.layer import (
 )
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.stacks import total_uniform
+from tests.peers.support.fronts import AwaitedChannel
 from tests.process.support.peer_processes import free_addresses
 
 pytestmark = pytest.mark.process
@@ -96,6 +98,12 @@ STACK = peers.Stack(Meeting())
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture(autouse=True, params=["blocking", "asyncio"])
+def front(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "asyncio":
+        monkeypatch.setattr(peers, "Channel", AwaitedChannel)
 
 
 @pytest.fixture

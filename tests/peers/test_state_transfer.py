@@ -20,6 +20,7 @@ from antiphon.peers import state_files
 from antiphon.peers.layers.state import WINDOW_BYTES
 from antiphon.peers.stack import stacks
 from antiphon.peers.state_files import StateFile, source_of
+from tests.peers.support.fronts import AwaitedChannel
 
 pytestmark = pytest.mark.process
 
@@ -30,6 +31,12 @@ WAIT_S = 10
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture(autouse=True, params=["blocking", "asyncio"])
+def front(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "asyncio":
+        monkeypatch.setattr(peers, "Channel", AwaitedChannel)
 
 
 class Table:
@@ -181,6 +188,7 @@ def test_arguments_and_uses_that_make_no_sense_are_refused(table: Callable[..., 
             a.get_state(-1)
 
 
+@pytest.mark.parametrize("front", ["blocking"], indirect=True)  # the function cannot await
 def test_a_provider_may_not_receive(
     table: Callable[..., Table], caplog: pytest.LogCaptureFixture
 ) -> None:
