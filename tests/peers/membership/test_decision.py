@@ -104,3 +104,14 @@ def test_a_coordinator_that_leaves_does_not_lead() -> None:
     assert isinstance(decision, Decision)
     assert decision.view.members == (B, C)
     assert decision.view.leader == B
+
+
+def test_who_holds_the_founding_record_founds_alone() -> None:
+    fresh = {one: Kept(PeerView(ViewId(0, one), (one,), one), (0,), (0,)) for one in (A, B)}
+    reports = {A: Report(fresh[A], founder=True), B: Report(fresh[B])}
+    together = decide(ViewId(2, A), reports, ())
+    assert isinstance(together, Decision)
+    assert not together.view.primary
+    alone = decide(ViewId(2, A), {A: reports[A]}, ())
+    assert isinstance(alone, Decision)
+    assert alone.view.primary

@@ -231,8 +231,8 @@ def _place(process: MemberId, reports: Reports) -> str:
 
 
 def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:
-    if any(report.founder and not report.leaving for report in reports.values()):
-        return Basis(None)
+    if len(reports) == 1 and any(one.founder and not one.leaving for one in reports.values()):
+        return Basis(None)  # alone: of a change of several the others may install what it has not
     attempts = {flagged.view.id for chain in _chains(reports) for flagged in chain.attempts}
     fresh = {
         _place(process, reports): process

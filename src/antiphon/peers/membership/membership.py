@@ -73,7 +73,7 @@ class Membership(Layer):
 
     `names`: those who found the group, all together, by their names or all by the addresses at
     which they listen (`listens`); the group has its primary view from then on. Without names, a
-    process that holds the founding record does (`found`). `lead`: who coordinates.
+    process that holds the founding record does, alone (`found`). `lead`: who coordinates.
 
     Needs: the opinions of `Detector`, and the streams of `Reliable`, without which views promise
     nothing of frames. Limits: when a quorum of the last primary view is gone for good, there is
@@ -325,7 +325,15 @@ class Membership(Layer):
     def _mutual(self) -> list[MemberId]:
         return [process for process in self._detector.mutual() if process in self._news]
 
+    @property
+    def _founds(self) -> bool:
+        """Whether this process has to found the group: by itself, before anything else."""
+        member = self._member
+        return member.founder and not member.formed.primary and not member.leaving
+
     def _prefer(self, now_ms: int) -> MemberId | None:
+        if self._founds:
+            return self.me
         news = {**self._news, self.me: self._here or self._describe(self.me, now_ms)}
         # Asked only for those that want to coordinate. For all it would be much work in a large
         # group, whenever anything changes in who hears whom.
@@ -382,7 +390,7 @@ class Membership(Layer):
         elif wanted != self._wanted:
             self._wanted, self._wanted_ms = wanted, now_ms
         begin_ms = max(self._begin_ms(wanted), self._coordinator.again_ms)
-        if now_ms < begin_ms:
+        if now_ms < begin_ms and not self._founds:
             self._wake(begin_ms)
             return []
         return self._begin(waves, now_ms)
@@ -393,6 +401,8 @@ class Membership(Layer):
 
     def _waves(self) -> list[list[MemberId]]:
         """Return whom to ask: first those who may refuse, this process last."""
+        if self._founds:
+            return [[self.me]]
         news = self._news
         members = self._member.formed.members
         mutual = [one for one in self._mutual() if not news[one].leaving or one in members]
