@@ -165,6 +165,12 @@ def test_a_cause_does_not_come_in_a_later_view() -> None:
     assert "causal" in h.broken()
 
 
+def test_what_is_sent_again_may_come_behind_what_it_has_caused_elsewhere() -> None:
+    h = Peers().view(1, "a b").send("a").deliver("b", "a:1").view(2, "b c", primary=False).send("b")
+    h.deliver("b c", "b:1").view(3, "a b c").deliver("a c", "a:1")
+    assert "causal" not in h.broken()
+
+
 def test_messages_without_relation_come_in_any_order() -> None:
     h = three().send("a", CAUSAL).send("b", CAUSAL).deliver("a c", "a:1", "b:1")
     assert h.deliver("b", "b:1", "a:1").findings() == []

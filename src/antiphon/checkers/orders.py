@@ -270,13 +270,13 @@ class _Walk:
 
 def causal(lives: Lives) -> Iterator[Finding]:
     """No process delivers a message before its causes, as far as any process delivers them in that
-    view, or this process delivers them at all."""
+    view. Who was cut off sends again what did not come back to it: that may come, in a later view,
+    behind what it has caused where it was given out before."""
     causes = pasts(lives)
     none = Past({}, {})
     known = {view: _known(lives, stays) for view, stays in lives.views.items()}
     for life in lives.lives.values():
         seen: set[Key] = set()
-        covered = Past({}, {})  # all causes of its deliveries, by kind of message
         for stay in life.stays:
             walk = _CausalWalk(life, stay, known[stay.view.id], seen)
             for delivery in stay.deliveries:
@@ -284,8 +284,6 @@ def causal(lives: Lives) -> Iterator[Finding]:
                 if delivery.level >= Level.CAUSAL and lives.is_for_all(delivery):
                     past = causes.get(key, none)
                     yield from walk.check(delivery, past)
-                    yield from _came_late(life, delivery, covered, seen)
-                    covered.join(past if delivery.level >= Level.AGREED else Past(past.causal, {}))
                 seen.add(key)
 
 
@@ -317,14 +315,6 @@ class _CausalWalk:
         got, view = told((delivery.sender, delivery.number)), self._stay.view.id
         text = f"{self._life} delivers {got} in {view} before its cause {told(cause)}"
         return Finding("causal", text)
-
-
-def _came_late(life: Life, delivery: Delivery, covered: Past, seen: set[Key]) -> Iterator[Finding]:
-    part = covered.causal if delivery.level == Level.CAUSAL else covered.agreed
-    key = delivery.sender, delivery.number
-    if delivery.number <= part.get(delivery.sender, 0) and key not in seen:
-        text = f"{life} delivers {told(key)} in {delivery.view} after what it has caused"
-        yield Finding("causal", text)
 
 
 # -- The total order -------------------------------------------------------------------------------

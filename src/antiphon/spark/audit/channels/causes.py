@@ -118,7 +118,7 @@ _CAUSE = {"cause_sender": "string", "cause": "long", "is_agreed": "boolean"}
 
 
 def causal(first: DataFrame, in_views: DataFrame, needed: DataFrame) -> DataFrame:
-    """Delivered, and a cause later; or never, and it is known in that view."""
+    """Delivered, and a cause later or never, though it is known in that view."""
     effects = first.where(f"level >= {CAUSAL}").select(*PACK, "life", "seq", "stay_view")
     rows = effects.join(needed, list(PACK))
     as_cause = (F.col("sender").alias("cause_sender"), F.col("first").alias("cause"))
@@ -127,5 +127,5 @@ def causal(first: DataFrame, in_views: DataFrame, needed: DataFrame) -> DataFram
     told = rows.join(got, [*WORLD, "life", "cause_sender", "cause"], "left").join(
         there, [*WORLD, "stay_view", "cause_sender", "cause"], "left"
     )
-    late = told.where("cause_seq > seq OR (cause_seq IS NULL AND is_there)")
+    late = told.where("is_there AND (cause_seq IS NULL OR cause_seq > seq)")
     return shaped(late, "causal", other=F.concat_ws(" ", "cause_sender", "cause"))
