@@ -44,7 +44,8 @@ class PeerView(msgspec.Struct, frozen=True, array_like=True):
     `members`: the oldest first; `leader`: the member that sequences and is the first to start the
     next change. `primary`: of all views at a time at most one is primary, and all primary views
     that are shown form one chain. `seats`: the members that hold the votes of a listed group
-    (empty if the group was not founded by a list).
+    (empty if the group was not founded by a list). `learners`: members that do not count for a
+    quorum yet, because they lack the state that others have (`State.counts`).
     """
 
     id: ViewId
@@ -52,6 +53,14 @@ class PeerView(msgspec.Struct, frozen=True, array_like=True):
     leader: MemberId
     primary: bool = False
     seats: tuple[MemberId, ...] = ()
+    learners: tuple[MemberId, ...] = ()
+
+    @property
+    def voters(self) -> tuple[MemberId, ...]:
+        """The members that count."""
+        if not self.learners:
+            return self.members
+        return tuple(member for member in self.members if member not in self.learners)
 
     def __str__(self) -> str:
         kind = "primary" if self.primary else "minority"
@@ -67,14 +76,15 @@ def is_quorum(view: PeerView, processes: Collection[MemberId]) -> bool:
 def held_by_quorum(view: PeerView, held: Mapping[MemberId, int]) -> int:
     """Return the highest number that a quorum of the view has reached; 0 for who is not named.
 
-    A quorum is a strict majority of the members, or half of them with the first one; and a majority
-    of the seats, if there are any.
+    A quorum is a strict majority of the members that are no learners, or half of them with the
+    first one; and a majority of the seats, if there are any.
     """
-    members = sorted(held.get(member, 0) for member in view.members)
+    voters = view.voters
+    members = sorted(held.get(member, 0) for member in voters)
     half = len(members) // 2
     reached = members[-half - 1]
     if len(members) % 2 == 0:
-        reached = max(reached, min(members[half], held.get(view.members[0], 0)))
+        reached = max(reached, min(members[half], held.get(voters[0], 0)))
     if view.seats:
         seats = sorted(held.get(seat, 0) for seat in view.seats)
         reached = min(reached, seats[-(len(seats) // 2) - 1])

@@ -212,6 +212,7 @@ class Counting(State):
     """Counts what it is asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[str] = []
 
     def ask(self, now_ms: int) -> Sequence[Effect]:

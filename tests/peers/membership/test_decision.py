@@ -1,6 +1,6 @@
 """How a change ends, from what its processes report."""
 
-from antiphon.model.peer_views import MemberId, PeerView, ViewId
+from antiphon.model.peer_views import MemberId, PeerView, ViewId, is_quorum
 from antiphon.peers.membership.decision import Decision, Lagging, decide
 from antiphon.peers.membership.records import Flagged, Kept, Known, Marks, Report
 
@@ -115,3 +115,19 @@ def test_who_holds_the_founding_record_founds_alone() -> None:
     alone = decide(ViewId(2, A), {A: reports[A]}, ())
     assert isinstance(alone, Decision)
     assert alone.view.primary
+
+
+def test_who_lacks_the_state_does_not_count() -> None:
+    first = PeerView(ViewId(2, A), (A,), A, True)
+    known = Known(first, first.id)
+    has, lacks = Kept(first, (0,), (0,)), PeerView(ViewId(0, B), (B,), B)
+    reports = {
+        A: Report(has, has, (known,), learns=False),
+        B: Report(Kept(lacks, (0,), (0,)), learns=True),
+    }
+    joined = decide(ViewId(4, A), reports, ())
+    assert isinstance(joined, Decision)
+    assert joined.view.primary
+    assert joined.view.learners == (B,)
+    assert not is_quorum(joined.view, {B})
+    assert is_quorum(joined.view, {A})

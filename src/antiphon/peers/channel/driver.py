@@ -321,13 +321,20 @@ class ChannelDriver:
         if self._leave_by_ms is None:
             self._leave_by_ms = now_ms + LEAVE_MS
         late = now_ms >= self._leave_by_ms
-        if not self._asked_to_leave and (late or self._conversation.all_left):
+        done = self._conversation.all_left and not self._is_needed
+        if not self._asked_to_leave and (late or done):
             self._asked_to_leave = True
             self._leave_by_ms = now_ms + LEAVE_MS
             self._running.leave(now_ms)
             self._carry_out(now_ms)
         elif self._asked_to_leave and late:
             self._end(None)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether the others are still to get the state that this process alone has."""
+        view = self._running.view
+        return bool(view.learners) and view.voters == (self._running.me,)
 
     def _end(self, error: JMSError | None) -> None:
         if self._conversation.over:

@@ -237,6 +237,8 @@ class Layer:
     me: MemberId
     view: PeerView
     random: Random
+    learns: bool | None = None
+    """Whether this process lacks what a member must have to count for a quorum; None: nothing."""
     codec: Codec
     """Of the whole stack; set before `bind`."""
     stack: Sequence[Layer] = ()

@@ -180,6 +180,10 @@ class State(Layer):
     all who have a state to hand out ask for one, the oldest of them gets none, and the others get
     its state.
 
+    `counts`: only members that have the state count for a quorum, so that it lives as long as a
+    majority of those does that have it. Otherwise members that have just come may outvote the one
+    that has it, and go on without.
+
     Need: views. Limits: who asks has the view changed, unless it changes anyway. What is handed up
     behind the place while the state is on its way is not held back here: the channel does that,
     where it counts as not taken by the program. In a view that is not primary, and in which nobody
@@ -190,6 +194,17 @@ class State(Layer):
     gives = frozenset({"state"})
     needs = frozenset({"views"})
     headers = (Pull, Part, Unable, Enough)
+
+    def __init__(self, counts: bool = False) -> None:
+        self._counts = counts
+
+    def options(self) -> Mapping[str, Any]:
+        return {"counts": True} if self._counts else {}
+
+    @property
+    def learns(self) -> bool | None:  # type: ignore[override]
+        """Whether this process lacks the state, if only those count that have it."""
+        return self._lacks if self._counts else None
 
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         super().bind(me, view, below, random)
@@ -218,6 +233,10 @@ class State(Layer):
         """Tell the program how the attempt has ended."""
         self._taking, self._lacks = None, outcome is Outcome.LOST
         return Tell(Ended(outcome))
+
+    def _have(self) -> Sequence[Effect]:
+        """The state is here. If only now this process counts, the others learn that in a view."""
+        return (self._end(Outcome.WHOLE), *((Change(),) if self._counts else ()))
 
     def provide(self, place: ViewId, source: Source | None, now_ms: int) -> Sequence[Effect]:
         """Hand out this state, which was asked for by `HandOut`; None: the program has failed. The
@@ -295,7 +314,7 @@ class State(Layer):
         taking.patience_ms = now_ms + PATIENCE_MS
         arrived = Tell(Arrived(data))
         if part.last:
-            return (arrived, self._end(Outcome.WHOLE), *_enough(taking.provider, taking.place))
+            return (arrived, *self._have(), *_enough(taking.provider, taking.place))
         if taking.held - taking.pulled >= WINDOW_BYTES // 2:
             return (arrived, *self._pull(now_ms))
         return (arrived,)
@@ -366,7 +385,9 @@ class State(Layer):
         rows = {row.process: row for row in msgspec.convert(summary or [], list[_Row])}
         if view.primary:
             is_founded = all(row.last is None for row in rows.values())
-            is_straight = self._last == before
+            # Views that are hidden are not installed: who was in one has an older last one.
+            newest = max((row.last for row in rows.values() if row.last), default=None)
+            is_straight = self._last == before == newest
             self._lacks = not is_founded and (self._lacks or not is_straight)
             self._last = view.id
         for place, offer in list(self._offers.items()):

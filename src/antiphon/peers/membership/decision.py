@@ -95,7 +95,8 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
     seats = basis.seats if basis else ()
     # A coordinator that leaves is not in the view that its change makes.
     leader = members[0] if reports[change.coordinator].leaving and members else change.coordinator
-    view = PeerView(change, members, leader, basis is not None, seats)
+    learners = _learners(members, sources, reports, active) if basis and basis.chain else ()
+    view = PeerView(change, members, leader, basis is not None, seats, learners)
     if basis is None:
         return Decision(view, closed, active=known, dead=dead)
     flagged = Flagged(
@@ -129,6 +130,8 @@ def _continued(chain: Chain, reports: Reports, names: Sequence[str]) -> Basis | 
     staying = {process for process, report in reports.items() if not report.leaving}
     if seats and 2 * len(staying.intersection(seats)) <= len(seats):
         return None  # it could never commit anything
+    if chain.active and all(reports[process].learns for process in staying):
+        return None  # whoever has the state is leaving, and nobody else would count
     return Basis(chain, seats) if staying else None
 
 
@@ -215,13 +218,33 @@ def _seats(chain: Chain, reports: Reports, names: Sequence[str]) -> tuple[Member
     heirs = {
         _place(process, reports): process
         for process in sorted(reports)
-        if not reports[process].leaving
+        if not reports[process].leaving and not reports[process].learns
     }
     seats = chain.views[-1].seats
     places = names if seats else ()  # the seats are in the order of those who founded the group
     return tuple(
         seat if seat in reports else heirs.get(place, seat)
         for seat, place in zip(seats, places, strict=True)
+    )
+
+
+def _learners(
+    members: Sequence[MemberId],
+    sources: Sequence[Source],
+    reports: Reports,
+    active: Known | None,
+) -> tuple[MemberId, ...]:
+    """Return the members that lack what the others have: those that say so, and those that do not
+    come from the active view, of which something may have been handed out without them."""
+    if active is None:
+        return ()  # nothing was handed out in any primary view
+    straight = {
+        one for source in sources if source.view.id == active.view.id for one in source.members
+    }
+    return tuple(
+        member
+        for member in members
+        if reports[member].learns or (reports[member].learns is False and member not in straight)
     )
 
 

@@ -137,6 +137,7 @@ class Member:
             self.leaving,
             {name: summary for name, summary in summaries.items() if summary is not None},
             self.place,
+            next((layer.learns for layer in self._stack if layer.learns is not None), None),
         )
 
     # -- Installing ----------------------------------------------------------------------------

@@ -55,7 +55,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     `active`: of each founding that it knows of the highest active view; `flagged`: the flagged
     views that it has installed and of which it does not know whether they are active; `founder`: it
     holds the founding record; `summary`: those of its layers, by their names; `place`: if the
-    founders are listed by their addresses, the one at which it listens.
+    founders are listed by their addresses, the one at which it listens; `learns`: a layer says that
+    members must have something to count (`Layer.learns`), and whether this process lacks it.
     """
 
     now: Kept
@@ -66,6 +67,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     leaving: bool = False
     summary: dict[str, Any] = {}
     place: str = ""
+    learns: bool | None = None
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):

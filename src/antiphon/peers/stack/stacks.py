@@ -26,9 +26,13 @@ from antiphon.peers.stack.stack import Stack
 
 
 def total_uniform(
-    names: Sequence[str] = (), lead: Lead = "hears", primary_partition: bool = False
+    names: Sequence[str] = (),
+    lead: Lead = "hears",
+    primary_partition: bool = False,
+    state_counts: bool = False,
 ) -> Stack:
     """Return the stack of a channel that was given none: every level, from none to safe.
+    `state_counts`: only members that have taken the state over, or founded the group, count.
 
     For replicated state that must not diverge: whatever a member has handed out in a primary view,
     every later primary view has, in the same place, even if that member is cut off the next moment.
@@ -36,7 +40,8 @@ def total_uniform(
     The price: a message takes the way to the leader and from there to all, and is handed out when
     most members hold it.
     """
-    return _stack(names, lead, primary_partition, Uniform(), Safe(), Causal(), Total())
+    order = (Uniform(), Safe(), Causal(), Total())
+    return _stack(names, lead, primary_partition, *order, state=State(state_counts))
 
 
 def total(
@@ -71,7 +76,13 @@ def fifo(names: Sequence[str] = (), lead: Lead = "hears", primary_partition: boo
     return _stack(names, lead, primary_partition)
 
 
-def _stack(names: Sequence[str], lead: Lead, primary_partition: bool, *order: Layer) -> Stack:
+def _stack(
+    names: Sequence[str],
+    lead: Lead,
+    primary_partition: bool,
+    *order: Layer,
+    state: State | None = None,
+) -> Stack:
     return Stack(
         Detour(),
         Fragment(),
@@ -80,7 +91,7 @@ def _stack(names: Sequence[str], lead: Lead, primary_partition: bool, *order: La
         Detector(),
         Membership(names, lead, primary_partition),
         *order,
-        State(),
+        state or State(),
     )
 
 
