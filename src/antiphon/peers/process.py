@@ -150,7 +150,7 @@ class Process:
             "address": self.address,
             "view": str(conversation.view),
             "members": list(conversation.view.members),
-            "primary": self._is_primary(),
+            "primary": self.is_primary,
             "waits_for": self.driver.hindrance,
             "unread_bytes": conversation.inbox.waiting_bytes,
             "refused": self._turned_away | self.refusals,
@@ -159,10 +159,10 @@ class Process:
             "layers": dict(self._running.status()),
         }
 
-    def _is_primary(self) -> bool:
+    @property
+    def is_primary(self) -> bool:
         """Whether the view is primary that was formed last, though it may not be shown."""
-        layers = dict(self._running.status())
-        return bool(layers.get("membership", {}).get("primary", self._running.view.primary))
+        return self._running.formed.primary
 
     # -- Beginning -----------------------------------------------------------------------------
 
@@ -194,10 +194,14 @@ class Process:
             self.me,
             "",
         )
-        tls = None if settings.tls is None else contexts_of(settings.tls)
-        transport = PeerTransport(own, self, tls, settings.plaintext)
-        places = discovery.listen if settings.listen is None else (settings.listen,)
-        address = transport.listen(places)
+        cluster, files = self._cluster, settings.tls
+        if files is None and cluster.files:
+            files = Tls(*cluster.files)
+        tls = None if files is None else contexts_of(files)
+        transport = PeerTransport(own, self, tls, settings.plaintext or cluster.plaintext)
+        listen = settings.listen or cluster.listen
+        places = discovery.listen if listen is None else (listen,)
+        address = transport.listen(places, self._cluster.address)
         self._transport = transport
         self._running.listens(address, now_ms())
         # It is not cancelled: whatever it leaves behind has to be known when this process ends.
@@ -220,6 +224,7 @@ class Process:
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look()
+                await self._claim()
                 complaint = ""
             except FAILURES as error:
                 if str(error) != complaint:  # once, and not with each attempt
@@ -245,6 +250,14 @@ class Process:
             return "it has not found out who is there"
         linked = [] if self._transport is None else [one.name for one in self._transport.linked]
         return f"it is connected to {', '.join(sorted(linked)) or 'nobody'}"
+
+    async def _claim(self) -> None:
+        """Found the cluster if it has ended before this process was in it."""
+        if not (self._founds or self.is_primary or self.conversation.has_been_primary):
+            self._founds = await self._cluster.discovery.claim()
+            if self._founds:
+                self._running.found(now_ms())
+                self._pump()
 
     async def _look(self) -> None:
         assert self._transport is not None
@@ -311,7 +324,7 @@ class Process:
         match what:
             case "status":
                 return peer_wire.Answer(True, json.dumps(self.status()))
-            case "reform" if self._is_primary():
+            case "reform" if self.is_primary:
                 return peer_wire.Answer(False, f"{self.me} is in a primary view")
             case "reform":
                 logger.warning("%s was told to found %r anew", self.me, self._cluster.name)

@@ -234,8 +234,12 @@ def test_a_list_says_where_to_listen() -> None:
         ("peer:mdns/x/c", "is not a cluster of peers"),
         ("peer:file/c", "is not a cluster of peers"),
         ("http://x/c", "is not a cluster of peers"),
-        ("peer:c?max=3", "the only option is min=N"),
-        ("peer:c?min=0", "the only option is min=N"),
+        ("peer:c?max=3", "'max=3' is no option: min, name, listen"),
+        ("peer:c?min=3&min=4", "'min=4' is no option: .*each once"),
+        ("peer:c?name=", "'name=' is no option: .*with a value"),
+        ("peer:c?min=0", "min= is a number from 1, not '0'"),
+        ("peer:c?plaintext=maybe", "plaintext= is yes or no, not 'maybe'"),
+        ("peer:c?key=k.pem", "TLS needs certificate, key, authority, all of them"),
     ],
 )
 def test_what_is_not_a_cluster_is_refused(url: str, complaint: str, runtime: Path) -> None:

@@ -102,13 +102,13 @@ class PeerTransport:
 
     # -- Called by the channel's process -------------------------------------------------------
 
-    def listen(self, addresses: Sequence[str]) -> str:
+    def listen(self, addresses: Sequence[str], known_as: str = "") -> str:
         """Listen at the first of these addresses that is this machine's and free, and return it as
-        others may dial it. Raises `OSError` if there is none, and `ConfigurationError` if it would
-        be plaintext off loopback."""
+        others may dial it: `known_as`, if that is given. Raises `OSError` if there is none, and
+        `ConfigurationError` if it would be plaintext off loopback."""
         listener, host = listening_socket(addresses, self._check)
         port = listener.getsockname()[1]
-        address = format_address((host, port))
+        address = known_as or format_address((host, port))
         self.own = replace(self.own, address=address)
         tls = None if self._tls is None else self._tls.listens
         self._acceptor = Acceptor(listener, tls, self._connection)

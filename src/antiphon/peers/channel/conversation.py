@@ -50,6 +50,7 @@ class Conversation:
         self.ended = Ticket()  # it is over
         self.leaving = False  # the program wants it to end
         self.over = False
+        self.has_been_primary = False  # it was shown a primary view
         self.has_ended_cluster = False  # it was the last one to leave
         self.error: JMSError | None = None  # why it is over, if the program did not want that
         self.members_min = 1  # `joined` waits for a view of so many
@@ -182,6 +183,7 @@ class Conversation:
     def shown(self, shown: Shown) -> None:
         """Take a new view."""
         before, self._view = (() if self._hidden else self._view.members), shown.view
+        self.has_been_primary |= shown.view.primary
         self._outbox.view_changed()
         self._shown = View(shown.view)
         self._hidden = False
@@ -227,6 +229,7 @@ class Conversation:
                 names(tuple(member for member in before if member not in after)),
                 names(changed.together),
                 tuple(map(View, changed.merged)),
+                changed.origin,
             )
         )
         self._ring()

@@ -22,10 +22,18 @@ class Discovery(Protocol):
         """The addresses of all processes that found the cluster together; empty: it is founded by
         the process for which `enter` returned True."""
 
+    @property
+    def founds(self) -> bool:
+        """Whether somebody ever founds a cluster that is found in this way."""
+
     async def enter(self, member: MemberId, address: str) -> bool:
         """Make this process known. Return whether it is the one that founds the cluster: there is
         at most one, ever, as long as what the discovery keeps is not removed. Raises `OSError` or
         an error of the family."""
+
+    async def claim(self) -> bool:
+        """Return whether this process, which has entered and is in no primary view, founds the
+        cluster now: the one that it found has ended since. Raises as `enter` does."""
 
     async def look(self) -> Sequence[str]:
         """Return the addresses that are known now, this process's own perhaps among them. Raises as

@@ -32,9 +32,11 @@ class Folder:
     def __init__(self, folder: str, name: str) -> None:
         self.listen = ("127.0.0.1:0",)
         self.listed: tuple[str, ...] = ()
+        self.founds = True
         self._folder = Path(folder) / name
         self._path = self._folder
         self._address = ""
+        self._own_record = ""  # as this process writes it
         self._record = ""  # the founding record, as it was when this process looked last
 
     async def enter(self, member: MemberId, address: str) -> bool:
@@ -46,9 +48,16 @@ class Folder:
         path = self._folder / f"{member.incarnation:x}{SUFFIX}"  # names may contain slashes
         self._path, self._address = path, address
         self._renew()
-        record = f"{member.name} at {address}, life {member.incarnation:x}\n"
-        founds = self._create(record)
-        self._record = record if founds else self._read_record()
+        self._own_record = f"{member.name} at {address}, life {member.incarnation:x}\n"
+        return self._claim()
+
+    async def claim(self) -> bool:
+        """Create the founding record, if it is gone."""
+        return await asyncio.to_thread(self._claim)
+
+    def _claim(self) -> bool:
+        founds = self._create(self._own_record)
+        self._record = self._own_record if founds else self._read_record()
         return founds
 
     def _create(self, record: str) -> bool:

@@ -17,9 +17,14 @@ class Listed:
     def __init__(self, addresses: Sequence[str]) -> None:
         each = (format_address(parse_address(address)) for address in addresses)
         self.listen = self.listed = tuple(each)
+        self.founds = True
 
     async def enter(self, member: MemberId, address: str) -> bool:
         """Return False: all found it."""
+        return False
+
+    async def claim(self) -> bool:
+        """Return False."""
         return False
 
     async def look(self) -> Sequence[str]:
@@ -36,10 +41,15 @@ class Dns:
     def __init__(self, host: str, port: int) -> None:
         self.listen = (format_address(("0.0.0.0", port)),)
         self.listed: tuple[str, ...] = ()
+        self.founds = False
         self._host = host
         self._port = port
 
     async def enter(self, member: MemberId, address: str) -> bool:
+        """Return False."""
+        return False
+
+    async def claim(self) -> bool:
         """Return False."""
         return False
 

@@ -2,7 +2,8 @@
 
 Each has a file in a folder of the user's, with its address in it, and a lock on that file for as
 long as it lives: so the system knows, and with it everybody here, which of them are alive, however
-they ended. Who enters while nobody is alive founds the cluster; all enter one after the other.
+they ended. Who enters while nobody is alive founds the cluster, and says so in a record, which goes
+when the cluster ends; all enter one after the other.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ except ImportError:  # Windows has other locks
     fcntl = None  # type: ignore[assignment]
 
 SUFFIX = ".peer"
+RECORD = "founded"
 
 
 class Local:
@@ -36,9 +38,11 @@ class Local:
             )
         self.listen = ("127.0.0.1:0",)
         self.listed: tuple[str, ...] = ()
+        self.founds = True
         self._folder = runtime_folder() / name
         self._own = -1  # the file that this process has locked
         self._path: Path | None = None
+        self._known = ""  # the record, as this process saw it last
 
     async def enter(self, member: MemberId, address: str) -> bool:
         """Make this process known; return whether it is the only one."""
@@ -54,7 +58,31 @@ class Local:
             self._path = path
             fcntl.flock(self._own, fcntl.LOCK_EX)
             os.write(self._own, address.encode())
-        return is_first
+            return self._found() if is_first else self._claim_alone()
+
+    async def claim(self) -> bool:
+        """Found the cluster, if the one that was here has ended."""
+        return await asyncio.to_thread(self._claim)
+
+    def _claim(self) -> bool:
+        with self._alone():
+            return self._claim_alone()
+
+    def _claim_alone(self) -> bool:
+        self._known = self._read_record()
+        return not self._known and self._found()
+
+    def _found(self) -> bool:
+        assert self._path is not None
+        self._known = self._path.name
+        (self._folder / RECORD).write_text(self._known, encoding="utf-8")
+        return True
+
+    def _read_record(self) -> str:
+        try:
+            return (self._folder / RECORD).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
 
     async def look(self) -> Sequence[str]:
         """Return the addresses of the others that live."""
@@ -67,9 +95,16 @@ class Local:
             return self._living()
 
     async def leave(self, last: bool) -> None:
-        """Remove this process's file. Nothing else is kept, whether or not it was the last one."""
+        """Remove this process's file, and with `last` the record, unless somebody has founded the
+        cluster again since."""
+        await asyncio.to_thread(self._leave, last)
+
+    def _leave(self, last: bool) -> None:
         if self._path is not None and self._own >= 0:
-            self._path.unlink(missing_ok=True)
+            with self._alone():
+                if last and self._known == self._read_record():
+                    (self._folder / RECORD).unlink(missing_ok=True)
+                self._path.unlink(missing_ok=True)
             os.close(self._own)
             self._own = -1
 

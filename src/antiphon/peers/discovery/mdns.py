@@ -43,6 +43,7 @@ class Mdns:
             ) from None
         self.listen = ("0.0.0.0:0",)
         self.listed: tuple[str, ...] = ()
+        self.founds = False
         self._name = name
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
@@ -69,6 +70,10 @@ class Mdns:
         )
         await self._zeroconf.async_register_service(self._own)
         await asyncio.sleep(ANSWERS_S)
+        return False
+
+    async def claim(self) -> bool:
+        """Return False."""
         return False
 
     async def look(self) -> Sequence[str]:

@@ -48,6 +48,7 @@ class NameService:
         first, *_ = url.removeprefix("antiphon://").split(",")
         self.listen = (format_address((own_host(*parse_address(first)), 0)),)
         self.listed: tuple[str, ...] = ()
+        self.founds = True
         self._url = url
         self._name = name
         self._process = ""
@@ -60,14 +61,16 @@ class NameService:
     async def enter(self, member: MemberId, address: str) -> bool:
         """Make this process known; return whether it has created the founding record."""
         self._process, self._address = f"{member.incarnation:x}", address
+        self._member = member
         await self._refresh()
-        return await self._create_record(member)
+        return await self.claim()
 
-    async def _create_record(self, member: MemberId) -> bool:
+    async def claim(self) -> bool:
+        """Create the founding record, if there was none when this process looked last."""
         if self._record:
             return False
         self._record = self._process  # from here on it may be there
-        await self._send(self._founded, f"{member.name} at {self._address}")
+        await self._send(self._founded, f"{self._member.name} at {self._address}")
         founders = await self._processes(self._founded)
         if founders[:1] == [self._process]:
             return True

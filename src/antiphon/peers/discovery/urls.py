@@ -7,7 +7,14 @@
 - `peer:mdns/NAME`: announcements in a local network (`mdns.py`);
 - `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service (`name_service.py`).
 
-`?min=N` behind it: `connect` waits for a view of N members.
+Options behind it, as `?min=3&listen=10.0.0.7:7400`:
+
+- `min=N`: `connect` waits for a view of N members;
+- `name=NAME`: of this process, if it is a server itself (`peers/server.py`);
+- `listen=HOST:PORT`: where this process listens, if not at one of the addresses in the URL;
+- `address=HOST:PORT`: where the others reach it, if not there;
+- `certificate=FILE`, `key=FILE`, `authority=FILE`: mutual TLS (`io/peers/security.py`);
+- `plaintext=yes`: off loopback, everybody who can reach this process may read, send and join.
 """
 
 from __future__ import annotations
@@ -30,6 +37,9 @@ FORMS = (
     "peer:mdns/NAME or peer:antiphon://HOST:PORT/NAME"
 )
 
+TLS = ("certificate", "key", "authority")
+OPTIONS = ("min", "name", "listen", "address", *TLS, "plaintext")
+
 
 class Cluster(NamedTuple):
     """A cluster of peers, as a URL names it."""
@@ -37,6 +47,11 @@ class Cluster(NamedTuple):
     name: str
     discovery: Discovery
     members_min: int  # of the view that `connect` waits for
+    process: str = ""  # its name; "": any
+    listen: str | None = None  # HOST:PORT; None: `discovery.listen`
+    address: str = ""  # where the others reach this process; "": where it listens
+    files: tuple[str, ...] = ()  # of TLS: certificate, key, authority
+    plaintext: bool = False
 
 
 def cluster_of(url: str) -> Cluster:
@@ -49,7 +64,21 @@ def cluster_of(url: str) -> Cluster:
         raise ConfigurationError(f"{url!r}: {error}") from None
     if destinations.is_pattern(name):
         raise ConfigurationError(f"{url!r}: the name of a cluster has no wildcards")
-    return Cluster(name, _discovery(url, rest, slash, name), _members_min(url, query))
+    discovery = _discovery(url, rest, slash, name)
+    options = _options(url, query)
+    members_min, listen = options.pop("min", "1"), options.pop("listen", None)
+    process, address = options.pop("name", ""), options.pop("address", "")
+    if not members_min.isdecimal() or int(members_min) < 1:
+        raise ConfigurationError(f"{url!r}: min= is a number from 1, not {members_min!r}")
+    plaintext = options.pop("plaintext", "no")
+    if plaintext not in ("yes", "no"):
+        raise ConfigurationError(f"{url!r}: plaintext= is yes or no, not {plaintext!r}")
+    if options and len(options) < len(TLS):
+        raise ConfigurationError(f"{url!r}: TLS needs {', '.join(TLS)}, all of them")
+    files = tuple(options[name] for name in TLS) if options else ()
+    return Cluster(
+        name, discovery, int(members_min), process, listen, address, files, plaintext == "yes"
+    )
 
 
 def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
@@ -72,10 +101,13 @@ def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
     raise ConfigurationError(f"{url!r} is not a cluster of peers: write {FORMS}")
 
 
-def _members_min(url: str, query: str) -> int:
-    if not query:
-        return 1
-    name, _, number = query.partition("=")
-    if name != "min" or not number.isdecimal() or int(number) < 1:
-        raise ConfigurationError(f"{url!r}: the only option is min=N, with N from 1, not {query!r}")
-    return int(number)
+def _options(url: str, query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for option in query.split("&") if query else ():
+        name, _, value = option.partition("=")
+        if name not in OPTIONS or name in options or not value:
+            raise ConfigurationError(
+                f"{url!r}: {option!r} is no option: {', '.join(OPTIONS)}, each once, with a value"
+            )
+        options[name] = value
+    return options
