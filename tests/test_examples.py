@@ -1,5 +1,6 @@
-"""The programs in `examples/` print what they say they print, with a server inside and with three
-outside. (The replicated table is a program of several processes: tests/process.)"""
+"""The programs in `examples/` print what they say they print, with a server inside, with three
+outside, and among processes without a server. (The replicated table is a program of several
+processes: tests/process.)"""
 
 import ast
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from antiphon.server.local_cluster import LocalCluster
 from tests import quick_java
+from tests.api.support import backends
 
 FOLDER = Path(__file__).parent.parent / "examples"
 ON_SPARK = [FOLDER / "dealing_room.py"]
@@ -30,6 +32,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.start()
         yield cluster.url
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with backends.peers(tmp_path_factory.mktemp("peers")) as backend:
+        yield backend.url
 
 
 def promised(example: Path) -> list[str]:
@@ -64,6 +72,18 @@ def test_an_example_with_a_server_inside(example: Path) -> None:
 @pytest.mark.process
 def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
+
+
+WITH_SERVERS = {"lock_without_server", "presence"}
+"""These are channels, for which servers are a name service."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "example", [one for one in EXAMPLES if one.stem not in WITH_SERVERS], ids=lambda one: one.stem
+)
+def test_an_example_without_servers(example: Path, peers: str) -> None:
+    assert printed(example, peers) == promised(example)
 
 
 @pytest.mark.spark

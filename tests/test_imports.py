@@ -106,6 +106,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"io.trace_file"}
     | {"peers.channel", "peers.discovery", "io.peers"},
     "peers.channel": LAYERS | {"formats", "api.protocol"},
+    "peers.log": LAYERS
+    | BYTES
+    | {"api.protocol", "driver", "journal", "log.clock", "peers.channel"}
+    | {"log.effects", "log.settings", "log.state_machine"},
+    "peers.server": LAYERS
+    | DRIVER
+    | {"api.protocol", "driver", "log.settings"}
+    | {"peers", "peers.channel", "peers.discovery", "peers.log"},
+    "peers.embedded": {"errors", "peers.discovery", "peers.server", "server"},
     "peers.discovery": MODEL | {"aio", "io.transport"},
     "peers.layers": MODEL,
     "peers.membership": MODEL | {"peers.layers"},
@@ -118,6 +127,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"sim.judges", "sim.programs", "broker.home", "driver", "journal", "journal.disk"}
     | {"log.replica"},
     "sim.peers": LAYERS | SIMULATED | {"formats", "peers.channel", "api.protocol"},
+    "sim.peer_log": LAYERS
+    | SIMULATED
+    | {"api.protocol", "formats", "journal", "journal.disk", "log.effects", "log.settings"}
+    | {"peers.channel", "peers.log", "sim.cluster", "sim.peers"},
     "sim.programs": CLUSTERS | {"sim.cluster", "sim.judges", "api.protocol"},
     "sim.judges": CLUSTERS | {"sim.cluster"},
     "sim.services": SIMULATED | {"sim.event_loop", "blocks.pure"},
@@ -159,6 +172,7 @@ PURE = (
     | API_WORDS
     | {"api.protocol", "api.messages", "api.group_standing"}
     | {"peers.layers", "peers.membership", "peers.stack", "peers.channel"}
+    | {"peers.log"}
 )
 IMPURE = {
     "asyncio",

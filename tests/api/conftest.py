@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -15,19 +16,20 @@ from tests.api.support.fronts import Aio, Sync
 
 
 @pytest.fixture(scope="session")
-def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Backend]]:
-    """Started when it is first asked for, and used by all."""
-    with_cluster = backends.cluster(tmp_path_factory.mktemp("cluster"))
-    started: list[Backend] = []
+def _several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Backend]]:
+    """Backends of several processes: each is started when it is first asked for, and used by
+    all."""
+    kinds = {"cluster": backends.cluster, "peers": backends.peers}
+    started: dict[str, Backend] = {}
+    with ExitStack() as stack:
 
-    def get() -> Backend:
-        if not started:
-            started.append(with_cluster.__enter__())
-        return started[0]
+        def get(kind: str) -> Backend:
+            if kind not in started:
+                folder = tmp_path_factory.mktemp(kind)
+                started[kind] = stack.enter_context(kinds[kind](folder))
+            return started[kind]
 
-    yield get
-    if started:
-        with_cluster.__exit__(None, None, None)
+        yield get
 
 
 @pytest.fixture(
@@ -35,11 +37,14 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], 
         "embedded",
         pytest.param("server", marks=pytest.mark.process),
         pytest.param("cluster", marks=[pytest.mark.process, pytest.mark.in_turn]),
+        pytest.param("peers", marks=[pytest.mark.process, pytest.mark.in_turn]),
     ]
 )
-def backend(request: pytest.FixtureRequest, _cluster: Callable[[], Backend]) -> Iterator[Backend]:
-    if request.param == "cluster":
-        yield _cluster()
+def backend(
+    request: pytest.FixtureRequest, _several: Callable[[str], Backend]
+) -> Iterator[Backend]:
+    if request.param in ("cluster", "peers"):
+        yield _several(request.param)
     else:
         with {"embedded": backends.embedded, "server": backends.one_server}[request.param]() as one:
             yield one

@@ -2,13 +2,15 @@
 
 With `programs` behind it, only seeds that have programs count; with `groups`, only those whose
 programs are members of groups; with `local`, only those with local contexts; with `log`, only seeds
-without programs; with `peers`, channels are simulated. Ends with `FOUND`, which nothing else does:
-that a source cannot even be run proves nothing.
+without programs; with `peers`, channels are simulated, and with `peer-logs` the servers on them.
+Ends with `FOUND`, which nothing else does: that a source cannot even be run proves nothing.
 """
 
 import sys
 from typing import Any
 
+from antiphon.sim.peer_log import run as log_run
+from antiphon.sim.peer_log import world as logs
 from antiphon.sim.peers import plan as channels
 from antiphon.sim.peers import run as channel_run
 from antiphon.sim.plan import draw_plan
@@ -19,8 +21,11 @@ FOUND = 42
 first, count = int(sys.argv[1]), int(sys.argv[2])
 which = sys.argv[3:]
 seed, number = first, 0
-draw: Any = channels.draw_plan if which == ["peers"] else draw_plan
-run: Any = channel_run.run_plan if which == ["peers"] else run_plan
+kinds: dict[str, tuple[Any, Any]] = {
+    "peers": (channels.draw_plan, channel_run.run_plan),
+    "peer-logs": (logs.draw_log_plan, log_run.run_plan),
+}
+draw, run = kinds.get(" ".join(which), (draw_plan, run_plan))
 while number < count:
     plan = draw(seed)
     seed += 1

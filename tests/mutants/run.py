@@ -15,8 +15,8 @@ this folder:
 It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates
 seeds, from a fixed one on, until one fails; with `programs`, `groups`, `local` or `log` only those
 with programs, with groups, with local contexts, or without programs; with `peers` it simulates
-channels; with `from N` behind that it
-begins with seed N, where it was found before: only to be done sooner. Tests are named as pytest
+channels, and with `peer-logs` the servers on them; with `from N` behind that it begins with seed N,
+where it was found before: only to be done sooner. Tests are named as pytest
 takes them.
 """
 

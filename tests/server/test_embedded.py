@@ -171,7 +171,7 @@ def test_a_client_that_does_not_take_its_messages_costs_a_bounded_amount() -> No
         held: list[int] = []
 
         def look() -> None:
-            held.append(server.counts()["dispatcher"]["on_the_way_bytes"])
+            held.append(server.clients.desk.counts()["dispatcher"]["on_the_way_bytes"])
 
         seen = 0
         while seen < 100:
@@ -213,7 +213,7 @@ def test_a_client_whose_loop_stands_still_is_cut_off() -> None:
         first = await Client().connect(embedded)
         server = embedded._server
         assert server is not None
-        server.home.settings = HomeSettings(unread_bytes=1000)
+        server.clients.home.settings = HomeSettings(unread_bytes=1000)
         client = await Client().connect(embedded)
         assert len(server.clients._clients) == 2
         client.send(*[cw.AskStatus()] * 100)

@@ -2,13 +2,16 @@
 
 `antiphon://HOST:PORT[,HOST:PORT...]` is a server or a cluster, whose servers are tried in turn.
 `embedded:`, `embedded:NAME` and `embedded:///PATH` are servers in this process
-(`server/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
+(`server/embedded.py`); with `peer:NAME` and its relatives this process is one of those that are the
+servers themselves (`peers/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from antiphon.api import arguments
 from antiphon.api.messages.destinations import Destination
@@ -17,18 +20,26 @@ from antiphon.io.client_link import ClientLink, OnBodies, OnLost, Route, Servers
 from antiphon.io.config import CLIENT_FILE, client_config
 from antiphon.io.transport import SCHEME, parse_url
 
-EMBEDDED = "embedded:"
+if TYPE_CHECKING:
+    from antiphon.server.embedded import Embedded
+
+EMBEDDED, PEER = "embedded:", "peer:"
+INSIDE = {EMBEDDED: "antiphon.server.embedded", PEER: "antiphon.peers.embedded"}
+"""Where the servers inside a process are made, by the scheme of their URLs. Imported when they are
+needed: most programs use servers elsewhere, and `peers` stands on what is in this room."""
+
 ENVIRONMENT = "ANTIPHON_URL"
 
 
 def route_to(url: str) -> Route:
     """Return the way to the servers of this URL; raise `ConfigurationError` if it names none."""
-    if arguments.text("a URL", url).startswith(EMBEDDED):
-        return _Embedded(url)
+    scheme = arguments.text("a URL", url).partition(":")[0] + ":"
+    if scheme in INSIDE:
+        return _Inside(import_module(INSIDE[scheme]).acquire(url))
     if not url.startswith(SCHEME):
         raise ConfigurationError(
-            f"{url!r} is not an address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
-            f"{EMBEDDED} for one in this process"
+            f"{url!r} is not an address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], "
+            f"{EMBEDDED} for one in this process, or {PEER}NAME to do without servers"
         )
     return Servers(parse_url(url))
 
@@ -66,12 +77,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-class _Embedded:
-    def __init__(self, url: str) -> None:
-        # Imported here: programs that use servers elsewhere need no server inside them.
-        from antiphon.server.embedded import acquire
+class _Inside:
+    """The way to a server in this process."""
 
-        self._embedded = acquire(url)
+    def __init__(self, embedded: Embedded) -> None:
+        self._embedded = embedded
 
     def next(self) -> str:
         return ""

@@ -415,7 +415,15 @@ def _add_sim(commands: Commands) -> None:
         "simulate whole clusters, or channels, under faults, and check their promises",
         "antiphon sim --seeds 200 --json",
         implementation("antiphon.cli.sim", "run"),
-        flag("--peers", "channels, whose members run the protocols themselves"),
+        option(
+            "--peers",
+            "channels, whose members run the protocols themselves; or `logs`, the servers of peer: "
+            "on them (default: clusters)",
+            "",
+            nargs="?",
+            const="channels",
+            choices=("channels", "logs"),
+        ),
         _which_seeds,
         add_traces,
         option(

@@ -16,9 +16,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from antiphon.errors import ConfigurationError
 from antiphon.sim.cluster.observer import TraceWriter
 from antiphon.sim.cluster.simplifications import simplifications
 from antiphon.sim.messaging_world import MessagingWorld
+from antiphon.sim.peer_log import run as logs
+from antiphon.sim.peer_log.world import draw_log_plan
+from antiphon.sim.peer_log.world import simplifications as simpler_logs
 from antiphon.sim.peers import run as channels
 from antiphon.sim.peers import traces
 from antiphon.sim.peers.plan import draw_plan as draw_channels
@@ -47,7 +51,7 @@ class Subject(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    subject = CHANNELS if args.peers else SERVERS
+    subject = {"": SERVERS, "channels": CHANNELS, "logs": LOGS}[args.peers]
     seeds: Iterable[int]
     if args.seed is not None:
         first, seeds, count = args.seed, [args.seed], 1
@@ -165,6 +169,41 @@ def _tell_channels(failing: channels.Result) -> None:
 
 
 CHANNELS = Subject(check_channels, _changes, _tell_channels, "antiphon sim --peers --seed")
+
+
+# -- Servers inside processes, over channels -------------------------------------------------------
+
+
+def check_logs(seed: int, trace: str | None = None) -> logs.Result:
+    """Run a seed of servers inside processes, now and then twice."""
+    if trace:
+        raise ConfigurationError("--trace: there are traces of servers and of channels only")
+    result: logs.Result = _repeated(logs.run_seed, seed)
+    return result
+
+
+def _entries(results: Sequence[logs.Result]) -> dict[str, object]:
+    return {
+        "entries": sum(result.entries for result in results),
+        "taken_over": sum(result.taken_over for result in results),
+        "reads": sum(result.reads for result in results),
+    }
+
+
+def _tell_logs(failing: logs.Result) -> None:
+    shrinker = Shrinker(
+        draw_log_plan(failing.seed),
+        failing.violation,
+        lambda plan: logs.run_plan(plan).violation,
+        simpler_logs,
+    )
+    plan = shrinker.run()
+    story: list[Event] = []
+    result = logs.run_plan(plan, story)
+    _tell_story(plan.faults, story, {name: name for name in plan.names}, result.violation)
+
+
+LOGS = Subject(check_logs, _entries, _tell_logs, "antiphon sim --peers logs --seed")
 
 
 # -- All -------------------------------------------------------------------------------------------

@@ -84,7 +84,14 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     life: int
 
 
-Command = Attach | Detach | Request | Acks | Renew | Begin
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """The process of a server has ended, or the others go on without it: the leases of its clients
+    begin. Written by processes that are servers themselves (`peer:`), which agree on that."""
+
+    node: int
+
+
+Command = Attach | Detach | Request | Acks | Renew | Begin | Gone
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])

@@ -30,11 +30,7 @@ class PartReader:
 
     def __init__(self, journal: Snapshots, live: Spans, parked: tuple[int, ...]) -> None:
         self.meta, chunks = journal.read_snapshot()
-        pairs = journal.live_pairs(self.meta.index, live, parked)
-        parts = chain(
-            (f.PART_STATE + chunk for chunk in chunks),
-            (f.encode_live(some) for some in _gather(pairs)),
-        )
+        parts = parts_of(journal, self.meta, chunks, live, parked)
         self._parts = parts
         self._ahead: bytes | None = next(parts, None)
         self._seq = -1
@@ -52,6 +48,21 @@ class PartReader:
         if seq != self._seq:
             return None
         return self.meta, self._data, self._ahead is None
+
+
+def parts_of(
+    journal: Snapshots,
+    meta: SnapshotMeta,
+    chunks: Iterator[bytes],
+    live: Spans,
+    parked: tuple[int, ...],
+) -> Iterator[bytes]:
+    """Yield the parts of a snapshot with these chunks, and of the live packs below it."""
+    pairs = journal.live_pairs(meta.index, live, parked)
+    return chain(
+        (f.PART_STATE + chunk for chunk in chunks),
+        (f.encode_live(some) for some in _gather(pairs)),
+    )
 
 
 def _gather(pairs: Iterator[tuple[f.Row, Entry]]) -> Iterator[list[tuple[f.Row, Entry]]]:

@@ -242,7 +242,7 @@ class ChannelCore:
             if isinstance(item, PeerColumns):
                 lent = self._begin(item).lend()
             elif item is not None:
-                lent = iter((peer_view(*item, self._destination),))
+                lent = iter((peer_view(*item[:-1], self._destination),))
         self._look_after(process, item)
         return lent
 
@@ -265,7 +265,7 @@ class ChannelCore:
             if isinstance(item, PeerColumns):
                 message = self._begin(item).next()
             elif item is not None:
-                message = peer_view(*item, self._destination)
+                message = peer_view(*item[:-1], self._destination)
         self._look_after(process, item)
         return message
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from antiphon.driver.clients import Clients
 from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
 from antiphon.io.background_loop import background_loop
@@ -39,6 +41,19 @@ _shared: dict[str, Embedded] = {}
 _lock = threading.Lock()
 
 
+class Inside(Protocol):
+    """A server inside this process, as its clients use it; all on the server's loop."""
+
+    clients: Clients
+    ended: asyncio.Future[None]
+
+    def guarded(self, call: Callable[..., None], *args: Any) -> None:
+        """Make a call: an error in it ends the server."""
+
+    async def close(self) -> None:
+        """End in order, and release all resources."""
+
+
 def acquire(url: str) -> Embedded:
     """Return the server of this URL, which starts with the first connection; raise
     `ConfigurationError` if it is not the URL of one."""
@@ -49,24 +64,60 @@ def acquire(url: str) -> Embedded:
         )
     path = name.removeprefix("//")
     if not name or path.startswith("/"):
-        return Embedded("", path)
+        return Embedded("", partial(_begin, path))
+    return shared(url, partial(_begin, ""))
+
+
+def shared(url: str, begin: Callable[[], Awaitable[Inside]]) -> Embedded:
+    """Return the server that all connections of this process to this URL share."""
     with _lock:
-        embedded = _shared.setdefault(name, Embedded(name, ""))
+        embedded = _shared.setdefault(url, Embedded(url, begin))
         embedded.users += 1
         return embedded
 
 
-class Embedded:
-    """One server, and the connections that use it."""
+async def _begin(path: str) -> Inside:
+    """Start a server whose journal is in this folder; "": in memory."""
+    disk = FileDisk(path) if path else RamDisk()
+    try:
+        server = Server(NODE, {NODE: NOWHERE}, disk, Settings(volatile=disk.volatile), retain=0)
+        await server.start(None)
+    except BaseException:
+        _close_disk(disk)
+        raise
+    return _WithDisk(server, disk)
 
-    def __init__(self, name: str, path: str) -> None:
+
+class _WithDisk:
+    """A server that has its disk for itself; is `Inside`."""
+
+    def __init__(self, server: Server, disk: FileDisk | RamDisk) -> None:
+        self.clients = server.clients
+        self.ended = server.ended
+        self.guarded = server.guarded
+        self._server = server
+        self._disk = disk
+
+    async def close(self) -> None:
+        await self._server.close()
+        _close_disk(self._disk)
+
+
+def _close_disk(disk: FileDisk | RamDisk) -> None:
+    if isinstance(disk, FileDisk):
+        disk.close()
+
+
+class Embedded:
+    """One server, and the connections that use it. `begin` starts it, with the first one."""
+
+    def __init__(self, url: str, begin: Callable[[], Awaitable[Inside]]) -> None:
         self.users = 0  # of a shared one
-        self._name = name
-        self._path = path
+        self._url = url
+        self._begin = begin
         self._server_loop = background_loop()
         self._starting = asyncio.Lock()
-        self._server: Server | None = None
-        self._disk: FileDisk | RamDisk | None = None
+        self._server: Inside | None = None
 
     async def connect(self, on_bodies: OnBodies, on_lost: OnLost) -> EmbeddedLink:
         """Return a connection, with both callbacks made on the caller's loop: `on_bodies` with
@@ -82,8 +133,8 @@ class Embedded:
             self.users -= 1
             if self.users > 0:
                 return
-            if _shared.get(self._name) is self:
-                del _shared[self._name]
+            if _shared.get(self._url) is self:
+                del _shared[self._url]
         await self._there(self._stop())
 
     async def _there(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -96,34 +147,18 @@ class Embedded:
     async def _serve(self, far: FarEnd) -> None:
         async with self._starting:
             if self._server is None:
-                self._server = await self._start()
+                self._server = server = await self._begin()
+                server.ended.add_done_callback(lambda _: server.clients.close())
         if self._server.ended.done():
             error = self._server.ended.exception()
             raise IllegalStateError(f"the embedded server has failed: {error}")
         far.serve(self._server)
-
-    async def _start(self) -> Server:
-        self._disk = disk = FileDisk(self._path) if self._path else RamDisk()
-        try:
-            server = Server(NODE, {NODE: NOWHERE}, disk, Settings(volatile=disk.volatile), retain=0)
-            await server.start(None)
-            server.ended.add_done_callback(lambda _: server.clients.close())
-        except BaseException:
-            self._close_disk()
-            raise
-        return server
 
     async def _stop(self) -> None:
         async with self._starting:
             server, self._server = self._server, None
             if server is not None:
                 await server.close()
-            self._close_disk()
-
-    def _close_disk(self) -> None:
-        if isinstance(self._disk, FileDisk):
-            self._disk.close()
-        self._disk = None
 
 
 class EmbeddedLink:
@@ -185,7 +220,7 @@ class FarEnd:
         self._outbox: list[bytes] = []
         self._held = False
 
-    def serve(self, server: Server) -> None:
+    def serve(self, server: Inside) -> None:
         self._server = server
         self._client = server.clients.connect(self)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,34 @@ def cluster(folder: Path) -> Iterator[Backend]:
     with LocalCluster(3, folder, storage="memory") as servers:
         servers.start()
         yield Backend(servers.url)
+
+
+HOLD = """
+import sys, antiphon
+with antiphon.connect(sys.argv[1], connect_timeout=60):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def peers(folder: Path, others: int = 2) -> Iterator[Backend]:
+    """A cluster without servers: other processes, which this one joins with its first connection
+    and leaves with its last one."""
+    url = f"peer:file/{folder}/test"
+    command = [sys.executable, "-c", HOLD, url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(subprocess.Popen(command, **pipes))  # type: ignore[call-overload]
+            for _ in range(others)
+        ]
+        for process in started:
+            assert process.stdout.readline().strip() == b"ready"
+        yield Backend(url)
+        for process in started:
+            process.stdin.close()
+            assert process.wait(30) == 0
 
 
 def lose_connection(context: Any) -> None:

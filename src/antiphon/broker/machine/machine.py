@@ -152,4 +152,5 @@ _SESSIONS: dict[type, Callable[[State, Any], None]] = {
     command.Detach: lifecycle.detach,
     command.Renew: lifecycle.renew,
     command.Begin: lifecycle.begin,
+    command.Gone: lifecycle.gone,
 }

@@ -65,13 +65,20 @@ class View(views.View):
 
 
 class Occurrence(NamedTuple):
-    """A new view, at its place among the messages that a channel receives."""
+    """A new view, at its place among the messages that a channel receives. `origin`: see
+    `Changed`; programs do not get that."""
 
     view: View
     joined: tuple[str, ...]
     left: tuple[str, ...]
     together: tuple[str, ...]
     merged: tuple[View, ...]
+    origin: ViewId | None = None
+
+
+def first_voter(view: View) -> MemberId:
+    """Return the oldest member that counts for a quorum."""
+    return view._peer_view.voters[0]
 
 
 def names(processes: tuple[MemberId, ...]) -> tuple[str, ...]:

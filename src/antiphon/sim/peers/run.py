@@ -62,20 +62,25 @@ def run_world(world: World) -> Result:
 
 
 def _run(world: World) -> None:
-    plan = world.plan
-    for name, at_ms in plan.starts_ms.items():
-        world.at(at_ms * 1000, world.start, name)
-    for fault in plan.faults:
-        world.at(fault.at_ms * 1000, strike, world, fault)
-    world.run_until(plan.duration_ms * 1000)
-    core = _calm(world)
+    begin(world)
+    core = calm_down(world)
     if core:
         _come_together(world, core)
     complete = bool(core) and not any(_waits_for_primary(world, one) for one in core)
     world.judge.judge(complete)
 
 
-def _calm(world: World) -> list[Process]:
+def begin(world: World) -> None:
+    """Carry out the plan."""
+    plan = world.plan
+    for name, at_ms in plan.starts_ms.items():
+        world.at(at_ms * 1000, world.start, name)
+    for fault in plan.faults:
+        world.at(fault.at_ms * 1000, strike, world, fault)
+    world.run_until(plan.duration_ms * 1000)
+
+
+def calm_down(world: World) -> list[Process]:
     """End all faults; return those who are to come together: connected with each other, and with
     nobody else."""
     world.calm = True

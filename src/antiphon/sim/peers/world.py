@@ -78,7 +78,7 @@ class World:
         if before is not None and before.alive:
             return
         self._lives[name] += 1
-        process = self.processes[name] = Process(self, name, self._lives[name])
+        process = self.processes[name] = self.make_process(name, self._lives[name])
         self.judge.started(process)
         self.note(process, f"starts, life {process.me.incarnation}")
         if self.plan.record and not self._is_recorded:
@@ -89,6 +89,9 @@ class World:
             if other != name:
                 self.network.dial(process, other, again=True)
         self.at(self.now_us + 1_000, process.send_now_and_then)
+
+    def make_process(self, name: str, life: int) -> Process:
+        return Process(self, name, life)
 
     def restart(self, name: str) -> None:
         """Start a process as a part of a fault."""

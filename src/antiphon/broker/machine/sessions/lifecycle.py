@@ -169,6 +169,13 @@ def _is_gone(b: State, node: int) -> None:
             _begin_lease(b, session, Cause.GONE)
 
 
+def gone(b: State, m: commands.Gone) -> None:
+    """Begin the leases of all clients of a server, which does not have to fall silent first."""
+    if m.node in b.servers.serving:
+        silent = b.servers.silent(m.node)
+        _detach_all(b, silent.node, silent.life)
+
+
 def _heard(b: State, node: int, life: int) -> None:
     known = b.servers.serving.get(node)
     if known is not None and known.life != life:

@@ -1,0 +1,1 @@
+"""Simulated servers inside processes (`peer:`): their logs, over simulated channels."""
