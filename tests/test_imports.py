@@ -154,7 +154,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab.bench.rivals": COMMANDS | {"lab.bench"},
     "lab.chaos": COMMANDS | {"lab.chaos.channels"},
     "lab.chaos.channels": COMMANDS | {"lab.chaos"},
-    "lab.demo": COMMANDS | {"lab.chaos", "cli"},
+    "lab.demo": COMMANDS | {"lab.chaos", "lab.chaos.channels", "cli"},
     "lab.experiments": COMMANDS | {"lab.bench"},
     "lab.experiments.packing": COMMANDS | {"lab.experiments"},
 }

@@ -219,7 +219,7 @@ def test_what_cannot_be_used_exits_2_with_one_sentence(
     [
         ("sim", "antiphon.cli.sim.run"),
         ("journal inspect data", "antiphon.cli.journal.run"),
-        ("demo", "antiphon.lab.demo.run.run"),
+        ("demo", "antiphon.lab.demo.command.run"),
         ("chaos --seconds 1", "antiphon.lab.chaos.run.run"),
         ("serve", "antiphon.cli.serve.run"),
         ("cluster up 3", "antiphon.cli.cluster.up"),

@@ -391,7 +391,8 @@ def _add_demo(commands: Commands) -> None:
         "demo",
         "run a replicated table that loses a server and a member, and no message",
         "antiphon demo",
-        implementation("antiphon.lab.demo.run", "run"),
+        implementation("antiphon.lab.demo.command", "run"),
+        flag("--peers", "without servers: processes that are killed and cut off, and merge again"),
         add_json,
     )
 

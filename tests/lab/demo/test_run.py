@@ -62,7 +62,7 @@ def test_a_wrong_answer_and_an_error(writers: list[Writer]) -> None:
 
 
 def test_what_all_members_say_is_shown_once() -> None:
-    members = Members("antiphon://nowhere:1", Path())
+    members = Members(lambda _: "antiphon://nowhere:1", Path())
     shown: list[str] = []
     members.say = shown.append
     view = {"view": 2, "members": ["a", "b"], "joined": ["b"], "left": []}

@@ -83,6 +83,19 @@ def test_the_demo_ends_well_and_in_time(
     assert "the leader" in told
     assert "replica-1 is suspected; the others remove it" in told
     assert "the three replicas hold the same 100 pairs" in told
+
+
+def test_the_demo_without_servers_ends_well(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert cli.main(["demo", "--peers", "--json"]) == 0
+    told = capsys.readouterr().out
+    assert json.loads(told.splitlines()[-1])["violations"] == []
+    assert "the others remove it" in told
+    assert "is cut off; it waits, and the others go on" in told
+    assert "is connected again" in told
+    assert "the three replicas hold the same 100 pairs" in told
     assert "keep P1 to P5, views and suspicion" in told
     assert "needs Spark: pip install 'antiphon[spark]'" in told
 

@@ -11,30 +11,28 @@ a chart of the run (`lab/demo/report.py`); otherwise exit code 1. Without Spark 
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import antiphon
 from antiphon.checkers import groups, memberships
 from antiphon.cli.cluster import ClusterStatus, look
-from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
+from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.trace import TraceEvent
 from antiphon.lab.chaos.recorder import read_traces
 from antiphon.lab.demo.member import GROUP
 from antiphon.reports.charts import Mark
 from antiphon.server.local_cluster import LocalCluster, undisturbed
-from antiphon.spark import session
-from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.lines import say
 from antiphon.terminal.screen import Columns, Group, Screen, Table, live, styled
 
 MEMBERS = ("replica-1", "replica-2", "replica-3")
@@ -45,13 +43,10 @@ JUDGED = "judged"
 
 KEYS = 50  # of each writer
 PAUSE_S = 0.005  # of a writer, between two writes
+Found = TypeVar("Found")
+
 CALM_S = 2.0  # between one kill or start and the next
 WAIT_S = 20.0
-SPARK = {
-    # A few thousand rows: half the time without the better compiler, and without many pieces.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "1",
-}
 
 
 class Asker:
@@ -122,11 +117,12 @@ class Writer(threading.Thread):
 class Members:
     """The processes that hold the table, and their reports. Leaving the `with` block ends them."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url_of: Callable[[str], str], folder: Path) -> None:
+        """`url_of`: what each of them connects to, by its name."""
         self.view = 0
         self.members: tuple[str, ...] = ()  # of that view
         self.say: Callable[[str], None] = lambda _: None
-        self._url = url
+        self._url_of = url_of
         self._folder = folder
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._known: set[object] = set()  # reports that are shown already
@@ -140,7 +136,7 @@ class Members:
             self.kill(name)
 
     def start(self, name: str) -> None:
-        arguments = [self._url, name, str(self._folder / TRACES)]
+        arguments = [self._url_of(name), name, str(self._folder / TRACES)]
         with undisturbed(), (self._folder / f"{name}.log").open("ab") as log:
             process = self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "antiphon.lab.demo.member", *arguments],
@@ -192,22 +188,30 @@ class Members:
                 self.say(f"{name} has got the table, {pairs} pairs, at its place in the order")
 
 
-class Display:
+class Display(Generic[Found]):
     """The display: on a terminal a table that changes, elsewhere a line for each event."""
 
-    def __init__(self, cluster: LocalCluster, members: Members, writers: list[Writer]) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        look: Callable[[], Found],
+        drawn: Callable[[Found], Table],
+        members: Members,
+        writers: list[Writer],
+    ) -> None:
+        """`look`: see how those are doing that the table is kept by; `drawn`: as a table."""
+        self._look = look
+        self._drawn = drawn
         self._members = members
         self._writers = writers
         self._screen = Screen()
         self._began = time.monotonic()
         self.happened: list[Mark] = []  # kills and starts by the demo, on the traces' clock
         self._events: list[str] = []
-        self._found: ClusterStatus | None = None
+        self._found: Found | None = None
         self._lock = threading.Lock()
         self._live = live(self._screen) if self._screen.is_terminal else None
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Display[Found]:
         self._members.say = self.say
         if self._live is not None:
             self._live.start()
@@ -230,11 +234,11 @@ class Display:
         self.happened.append(Mark(time.monotonic(), what))
         self.say(event)
 
-    def watch(self, until: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
-        """Show the cluster until the condition holds, which it must in time."""
+    def watch(self, until: Callable[[Found], bool], what: str) -> Found:
+        """Show how it goes until the condition holds, which it must in time."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
-            found = look(self._cluster.url)
+            found = self._look()
             with self._lock:
                 self._found = found
                 self._refresh()
@@ -255,16 +259,8 @@ class Display:
 
     def _refresh(self) -> None:
         if self._live is not None and self._found is not None:
-            tables = Columns([self._nodes(self._found), self._programs()], padding=(0, 4))
+            tables = Columns([self._drawn(self._found), self._programs()], padding=(0, 4))
             self._live.update(Group(tables, *map(styled, self._events)))
-
-    def _nodes(self, found: ClusterStatus) -> Table:
-        table = Table("node", "role", "epoch", "messages")
-        for node in self._cluster.servers:
-            status = found.answers.get(node)
-            facts = (status.role, status.epoch, status.position) if status else ("down", "", "")
-            table.add_row(str(node), *map(str, facts))
-        return table
 
     def _programs(self) -> Table:
         table = Table("program", "")
@@ -275,41 +271,48 @@ class Display:
         return table
 
 
-def run(args: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory("-antiphon-demo") as folder:
-        found, happened = _perform(Path(folder))
-        if not found["violations"]:
-            found |= _report(Path(folder), happened)
-    if args.json:
-        say_json(found)
-    return int(bool(found["violations"]))
+def _nodes(cluster: LocalCluster, found: ClusterStatus) -> Table:
+    table = Table("node", "role", "epoch", "messages")
+    for node in cluster.servers:
+        status = found.answers.get(node)
+        facts = (status.role, status.epoch, status.position) if status else ("down", "", "")
+        table.add_row(str(node), *map(str, facts))
+    return table
 
 
-def _perform(folder: Path) -> tuple[dict[str, Any], list[Mark]]:
+def perform(folder: Path) -> tuple[dict[str, Any], list[Mark]]:
     """Run the demo; return its findings, as for `--json`, and its kills and starts."""
-    with LocalCluster(3, folder) as cluster, Members(cluster.url, folder) as members:
+    with LocalCluster(3, folder) as cluster, Members(lambda _: cluster.url, folder) as members:
         cluster.start()
         writers = [Writer(cluster.url, writer, folder / TRACES) for writer in WRITERS]
-        with Display(cluster, members, writers) as display:
+        drawn = partial(_nodes, cluster)
+        with Display(partial(look, cluster.url), drawn, members, writers) as display:
             display.say(f"three servers run: {cluster.url}")
-            _begin(display, members, writers)
+            begin(display, members, writers)
             server = _lose_the_leader(display, cluster, writers)
-            member = _lose_a_member(display, members)
+            member = lose_a_member(display, members)
             _get_them_back(display, cluster, members, server, member)
-            return _end(display, cluster.url, writers, folder), display.happened
+            return end(display, cluster.url, writers, folder), display.happened
 
 
-def _begin(display: Display, members: Members, writers: list[Writer]) -> None:
+def begin(
+    display: Display[Any], members: Members, writers: list[Writer], at_once: bool = False
+) -> None:
+    """Start the members, one after the other or at once, and then the writers."""
     for name in MEMBERS:
         members.start(name)
-        display.watch(lambda _: len(members.members) == members.running, "a member joins")
+        if not at_once:
+            display.watch(lambda _: len(members.members) == members.running, "a member joins")
+    display.watch(lambda _: len(members.members) == members.running, "all members join")
     for writer in writers:
         writer.start()
     display.say("a table with three replicas; two writers write to it, and check each answer")
     display.pause(CALM_S)
 
 
-def _lose_the_leader(display: Display, cluster: LocalCluster, writers: list[Writer]) -> int:
+def _lose_the_leader(
+    display: Display[ClusterStatus], cluster: LocalCluster, writers: list[Writer]
+) -> int:
     found = display.watch(lambda found: found.leader is not None, "a leader")
     assert found.leader is not None
     victim = cluster.servers[found.leader]
@@ -332,7 +335,7 @@ def _lose_the_leader(display: Display, cluster: LocalCluster, writers: list[Writ
     return victim.node
 
 
-def _lose_a_member(display: Display, members: Members) -> str:
+def lose_a_member(display: Display[Any], members: Members) -> str:
     victim = members.members[0]
     members.kill(victim)
     display.did(f"kill -9 {victim}", f"kill -9 {victim}, the oldest member; the writers go on")
@@ -342,12 +345,11 @@ def _lose_a_member(display: Display, members: Members) -> str:
 
 
 def _get_them_back(
-    display: Display, cluster: LocalCluster, members: Members, node: int, name: str
+    display: Display[ClusterStatus], cluster: LocalCluster, members: Members, node: int, name: str
 ) -> None:
     cluster.start(node)
     display.did(f"node {node} is back", f"node {node} is back, with its journal")
-    members.start(name)
-    display.watch(lambda _: name in members.members, f"{name} is back")
+    get_it_back(display, members, name)
 
     def caught_up(found: ClusterStatus) -> bool:
         leading, status = found.leading, found.answers.get(node)
@@ -358,7 +360,13 @@ def _get_them_back(
     display.pause(CALM_S)
 
 
-def _end(display: Display, url: str, writers: list[Writer], folder: Path) -> dict[str, Any]:
+def get_it_back(display: Display[Any], members: Members, name: str) -> None:
+    """Start a member again."""
+    members.start(name)
+    display.watch(lambda _: name in members.members, f"{name} is back")
+
+
+def end(display: Display[Any], url: str, writers: list[Writer], folder: Path) -> dict[str, Any]:
     for writer in writers:
         writer.ask_to_stop()
     for writer in writers:
@@ -388,31 +396,6 @@ def _end(display: Display, url: str, writers: list[Writer], folder: Path) -> dic
         "and suspicion"
     )
     return found
-
-
-def _report(folder: Path, happened: list[Mark]) -> dict[str, Any]:
-    """Return the findings of Spark's audit; without Spark, none."""
-    try:
-        session.require("the demo's second judge")
-        say("Spark audits the traces, and draws what happened", flush=True)
-        spark = session.start("antiphon demo", settings=SPARK)
-    except ResourceAllocationError as error:
-        say(f"no audit and no report: {error}")
-        return {}
-    from antiphon.lab.demo import report
-
-    path = Path(tempfile.mkdtemp(prefix="antiphon-demo-"), "report.html")
-    with spark:
-        table = folder / "traces.parquet"
-        verdict = report.write(spark, folder / JUDGED, happened, table, path)
-    for finding in verdict.findings:
-        say(f"FAILED: {finding}")
-    checked = [name for name, count in verdict.checked.items() if count]
-    found = f"{len(verdict.findings)} violations of {', '.join(checked)}"
-    say(f"all traces, {verdict.rows} rows: {found}")
-    say(f"report: {path}")
-    findings = [str(finding) for finding in verdict.findings]
-    return {"rows": verdict.rows, "violations": findings, "report": str(path)}
 
 
 def what_is_broken(events: list[TraceEvent]) -> list[str]:

@@ -189,8 +189,6 @@ class Total(Layer):
     def _take(
         self, sender: MemberId, number: int, settled: int, frame: Frame, to: To
     ) -> list[Effect]:
-        if number in self._ordered[sender]:
-            return []
         if self._stopped is not None or self._arrived:
             self._arrived.append((sender, number, settled, frame, to))
             return []
@@ -200,7 +198,7 @@ class Total(Layer):
         self, sender: MemberId, number: int, settled: int, frame: Frame, to: To
     ) -> list[Effect]:
         ordered = self._ordered[sender]
-        if number in ordered:  # doubled, while this process was stopped
+        if number in ordered:  # doubled
             return []
         ordered.settle(settled)
         if self.plain:
