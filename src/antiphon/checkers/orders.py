@@ -219,10 +219,18 @@ class Past(NamedTuple):
         return Past(dict(self.causal), dict(self.agreed))
 
 
-def pasts(lives: Lives) -> dict[Key, Past]:
+class Sent(NamedTuple):
+    """The view in which a message was sent, and its causes in that view."""
+
+    view: ViewId | None  # None: before its sender was shown one
+    past: Past
+
+
+def pasts(lives: Lives) -> dict[Key, Sent]:
     """Return the causes of each message: the messages that its sender had sent or delivered before
-    it, and the causes of these; messages below the causal level carry no causes."""
-    found: dict[Key, Past] = {}
+    it in the same view, and the causes of these; messages below the causal level carry no
+    causes."""
+    found: dict[Key, Sent] = {}
     walks = [_Walk(lives, life) for life in lives.lives.values()]
     waiting: dict[Key, list[_Walk]] = defaultdict(list)
     while walks:
@@ -242,23 +250,27 @@ class _Walk:
         self.waits_for: Key | None = None
         self._lives = lives
         self._life = life
+        self._view: ViewId | None = None
         self._past = Past({}, {})
         self._at = 0
 
-    def go_on(self, found: dict[Key, Past]) -> list[Key]:
+    def go_on(self, found: dict[Key, Sent]) -> list[Key]:
         """Add the causes of the messages that this process sends; return these messages."""
         sent: list[Key] = []
         self.waits_for = None
         for event in islice(self._life.events, self._at, None):
-            if isinstance(event, Sending) and event.level >= Level.CAUSAL and event.to is None:
+            if isinstance(event, Showing):
+                self._view, self._past = event.view.id, Past({}, {})
+            elif isinstance(event, Sending) and event.level >= Level.CAUSAL and event.to is None:
                 key = self._life.me, event.number
-                found[key] = self._past.copy()
+                found[key] = Sent(self._view, self._past.copy())
                 self._past.add(*key, event.level)
                 sent.append(key)
             elif isinstance(event, Delivery) and event.level >= Level.CAUSAL:
                 key = event.sender, event.number
                 if key in found:
-                    self._past.join(found[key])
+                    if found[key].view == event.view:
+                        self._past.join(found[key].past)
                 elif self._lives.sending(*key) is not None and self._lives.is_for_all(event):
                     self.waits_for = key
                     return sent
@@ -270,10 +282,10 @@ class _Walk:
 
 def causal(lives: Lives) -> Iterator[Finding]:
     """No process delivers a message before its causes, as far as any process delivers them in that
-    view. Who was cut off sends again what did not come back to it: that may come, in a later view,
-    behind what it has caused where it was given out before."""
+    view. What did not come back to its sender before the view ended is sent again: in a later view
+    that may come behind what it has caused where it was given out before."""
     causes = pasts(lives)
-    none = Past({}, {})
+    none = Sent(None, Past({}, {}))
     known = {view: _known(lives, stays) for view, stays in lives.views.items()}
     for life in lives.lives.values():
         seen: set[Key] = set()
@@ -282,8 +294,9 @@ def causal(lives: Lives) -> Iterator[Finding]:
             for delivery in stay.deliveries:
                 key = delivery.sender, delivery.number
                 if delivery.level >= Level.CAUSAL and lives.is_for_all(delivery):
-                    past = causes.get(key, none)
-                    yield from walk.check(delivery, past)
+                    sent = causes.get(key, none)
+                    if sent.view == delivery.view:
+                        yield from walk.check(delivery, sent.past)
                 seen.add(key)
 
 
