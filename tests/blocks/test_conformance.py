@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,15 +27,17 @@ from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknow
 from tests.api.support.fronts import PATIENCE_S
 
 _numbers = count(1)
+PEERS = pytest.param("peers", marks=[pytest.mark.process, pytest.mark.in_turn])
+"""A process that is its own server, as those of `peer:` URLs are."""
 
 
 class Front:
-    """A front, and connections of its kind to one server inside the program."""
+    """A front, and connections of its kind to one server, which is inside the program."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, url: str) -> None:
         self._blocks: Any = blocks.aio if name == "asyncio" else blocks
         self._antiphon: Any = antiphon.aio if name == "asyncio" else antiphon
-        self._url = f"embedded:conformance{next(_numbers)}"
+        self._url = url
         self._open: list[Any] = []
 
     def connect(self) -> Script[Any]:
@@ -62,16 +65,19 @@ def on_both_fronts(test: Callable[[Front], Script[None]]) -> Callable[[str], Non
         finally:
             yield from front.close()
 
-    async def limited() -> None:
+    async def limited(url: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            await running.run(closed(Front("asyncio")))
+            await running.run(closed(Front("asyncio", url)))
 
     @pytest.mark.parametrize("front", ["threads", "asyncio"])
-    def both(front: str) -> None:
+    @pytest.mark.parametrize("where", ["embedded", PEERS])
+    def both(front: str, where: str, tmp_path: Path) -> None:
+        url = "embedded:" if where == "embedded" else f"peer:file/{tmp_path}/"
+        url += f"conformance{next(_numbers)}"
         if front == "asyncio":
-            asyncio.run(limited())
+            asyncio.run(limited(url))
         else:
-            scripts.run(closed(Front("threads")))
+            scripts.run(closed(Front("threads", url)))
 
     wraps(test)(both)
     del both.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for its arguments
