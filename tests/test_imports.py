@@ -143,6 +143,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.audit.channels": PIPELINES | {"spark.audit", "spark.traces"},
     "spark.patterns": PIPELINES | {"spark.source"},
     "spark.traces": PIPELINES,
+    "toolkits": PROGRAMS | {"blocks", "model", "peers", "toolkits"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},
