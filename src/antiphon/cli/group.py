@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 
 from antiphon.api.sync import connect
+from antiphon.cli import peers
 from antiphon.cli.cluster import known_groups, look
 from antiphon.errors import ConfigurationError, ConnectionLostError, InvalidDestinationError
 from antiphon.formats import protocol as cw
+from antiphon.peers.discovery.urls import SCHEME
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Group, Screen, Table, live
 
@@ -99,7 +101,8 @@ def _delete(args: argparse.Namespace) -> int:
 
 def find(url: str, name: str) -> cw.GroupStatus:
     """Return a group; raise `InvalidDestinationError` if there is none of that name."""
-    groups = {group.name: group for group in known_groups(look(url))}
+    known = peers.groups(url) if url.startswith(SCHEME) else known_groups(look(url))
+    groups = {group.name: group for group in known}
     if name not in groups:
         others = ", ".join(sorted(groups)) or "none"
         raise InvalidDestinationError(f"there is no group {name!r}. Groups that exist: {others}")

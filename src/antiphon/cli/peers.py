@@ -1,5 +1,5 @@
-"""`antiphon peers`: a cluster of peers, seen from outside. Its processes are found as they find
-each other, and each is asked by itself."""
+"""`antiphon peers`, and `antiphon group` with a `peer:` URL: a cluster of peers, seen from outside.
+Its processes are found as they find each other, and each is asked by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from antiphon.errors import ConfigurationError, ConnectionLostError, FormatError, IllegalStateError
+from antiphon.formats import protocol as cw
 from antiphon.formats.peer_wire import Answer, Question
 from antiphon.io.peers.asking import ask
 from antiphon.io.peers.security import Tls
@@ -26,71 +29,107 @@ REFORM_S = 15.0
 """How long `reform` waits for the primary view."""
 
 
-class Cluster(NamedTuple):
-    """The processes of a cluster, as they could be asked."""
+class Access(NamedTuple):
+    """How the processes of a cluster are asked."""
 
-    name: str
-    answers: dict[str, dict[str, Any]]  # by address: the status
+    cluster: str  # its name
+    tls: Tls | None
+    plaintext: bool
+
+    def ask(self, address: str, what: str) -> Answer:
+        question = Question(self.cluster, what)
+        return ask(address, question, self.tls, self.plaintext, ANSWER_S)
+
+
+class Found(NamedTuple):
+    """The answers of a cluster's processes."""
+
+    answers: dict[str, str]  # by address, in JSON
     silent: dict[str, str]  # by address: why there is none
+
+    @property
+    def objects(self) -> dict[str, dict[str, Any]]:
+        return {address: json.loads(text) for address, text in self.answers.items()}
 
 
 def status(args: argparse.Namespace) -> int:
     """Return 1 unless a process is in a primary view."""
-    found = _look(args)
+    access, found = _looked(args)
+    processes = found.objects
     if args.json:
-        say_json({"processes": list(found.answers.values()), "silent": found.silent})
+        say_json({"processes": list(processes.values()), "silent": found.silent})
     else:
-        _show(found)
-    return 0 if any(answer["primary"] for answer in found.answers.values()) else 1
+        _show(access.cluster, processes, found.silent)
+    return 0 if any(process["primary"] for process in processes.values()) else 1
 
 
 def reform(args: argparse.Namespace) -> int:
     """Return 1 unless there is a primary view in the end."""
-    found = _look(args)
-    if not found.answers:
-        raise ConnectionLostError(f"no process of {found.name!r} answers{_listed(found.silent)}")
-    for address, process in found.answers.items():
+    access, found = _looked(args)
+    processes = found.objects
+    _check_any(access, found)
+    for address, process in processes.items():
         if process["primary"]:
             raise IllegalStateError(
-                f"{process['name']} at {address} is in a primary view: {found.name!r} is as it "
+                f"{process['name']} at {address} is in a primary view: {access.cluster!r} is as it "
                 "should be; those who cannot reach it are cut off"
             )
-    address = max(found.answers, key=lambda each: len(found.answers[each]["members"]))
-    if not (answer := _ask(args, found.name, address, "reform")).good:
+    address = max(processes, key=lambda each: len(processes[each]["members"]))
+    if not (answer := access.ask(address, "reform")).good:
         raise IllegalStateError(answer.text)
-    return _wait(args, address, found.name)
+    return _wait(access, address, args.json)
 
 
-def _wait(args: argparse.Namespace, address: str, cluster: str) -> int:
+def groups(url: str) -> tuple[cw.GroupStatus, ...]:
+    """Return the groups of the servers inside the processes of a cluster, as the one knows them
+    that has applied most. Raise `ConnectionLostError` if none answers."""
+    cluster = cluster_of(url)
+    access = Access(cluster.name, Tls(*cluster.files) if cluster.files else None, cluster.plaintext)
+    found = _look(access, cluster.discovery, "server")
+    _check_any(access, found)
+    statuses = (msgspec.json.decode(text, type=cw.Status) for text in found.answers.values())
+    return max(statuses, key=lambda status: status.applied).groups
+
+
+def _check_any(access: Access, found: Found) -> None:
+    if not found.answers:
+        listed = "".join(f"; {address}: {why}" for address, why in found.silent.items())
+        raise ConnectionLostError(f"no process of {access.cluster!r} answers{listed}")
+
+
+def _wait(access: Access, address: str, as_json: bool) -> int:
     """Wait until the process that founds the cluster anew is in a primary view."""
     deadline = time.monotonic() + REFORM_S
     while time.monotonic() < deadline:
-        answer: dict[str, Any] = json.loads(_ask(args, cluster, address, "status").text)
+        answer: dict[str, Any] = json.loads(access.ask(address, "status").text)
         if answer["primary"]:
-            if args.json:
-                say_json({"reformed": cluster, "members": answer["members"]})
+            if as_json:
+                say_json({"reformed": access.cluster, "members": answer["members"]})
             else:
-                say(f"{cluster} was founded anew: {' '.join(answer['members'])}")
+                say(f"{access.cluster} was founded anew: {' '.join(answer['members'])}")
             return 0
         time.sleep(0.1)
-    raise IllegalStateError(f"{cluster!r} has no primary view after {REFORM_S:g} s")
+    raise IllegalStateError(f"{access.cluster!r} has no primary view after {REFORM_S:g} s")
 
 
-def _look(args: argparse.Namespace) -> Cluster:
-    _tls(args)  # first: whether or not there is anybody to ask
+def _looked(args: argparse.Namespace) -> tuple[Access, Found]:
+    """Ask all processes of the cluster for their status."""
+    tls = _tls(args)  # first: whether or not there is anybody to ask
     cluster = cluster_of(args.url)
-    answers, silent = {}, {}
-    for address in sorted(asyncio.run(_addresses(cluster.discovery))):
+    access = Access(cluster.name, tls, args.plaintext)
+    return access, _look(access, cluster.discovery, "status")
+
+
+def _look(access: Access, discovery: Discovery, what: str) -> Found:
+    found = Found({}, {})
+    for address in sorted(asyncio.run(_addresses(discovery))):
         try:
-            answer = _ask(args, cluster.name, address, "status")
+            answer = access.ask(address, what)
         except (OSError, FormatError) as error:
-            silent[address] = str(error) or type(error).__name__
+            found.silent[address] = str(error) or type(error).__name__
         else:
-            if answer.good:
-                answers[address] = json.loads(answer.text)
-            else:
-                silent[address] = answer.text
-    return Cluster(cluster.name, answers, silent)
+            (found.answers if answer.good else found.silent)[address] = answer.text
+    return found
 
 
 async def _addresses(discovery: Discovery) -> Sequence[str]:
@@ -100,10 +139,6 @@ async def _addresses(discovery: Discovery) -> Sequence[str]:
         await discovery.leave(last=False)
 
 
-def _ask(args: argparse.Namespace, cluster: str, address: str, what: str) -> Answer:
-    return ask(address, Question(cluster, what), _tls(args), args.plaintext, ANSWER_S)
-
-
 def _tls(args: argparse.Namespace) -> Tls | None:
     files = [file for file in (args.certificate, args.key, args.authority) if file is not None]
     if len(files) in (1, 2):
@@ -111,24 +146,20 @@ def _tls(args: argparse.Namespace) -> Tls | None:
     return Tls(*map(str, files)) if files else None
 
 
-def _show(found: Cluster) -> None:
+def _show(cluster: str, processes: dict[str, dict[str, Any]], silent: dict[str, str]) -> None:
     table = Table("process", "address", "view", "connected to", "waits for")
-    for address, answer in found.answers.items():
-        kind = "primary" if answer["primary"] else "not primary"
+    for address, process in processes.items():
+        kind = "primary" if process["primary"] else "not primary"
         table.add_row(
-            answer["name"],
+            process["name"],
             address,
-            f"{' '.join(answer['members'])} ({kind})",
-            " ".join(sorted(answer["connected"])),
-            answer["waits_for"],
+            f"{' '.join(process['members'])} ({kind})",
+            " ".join(sorted(process["connected"])),
+            process["waits_for"],
         )
-    if found.answers:
+    if processes:
         Screen().print(table)
-    for address, why in found.silent.items():
+    for address, why in silent.items():
         say(f"{address} does not answer: {why}")
-    if not any(answer["primary"] for answer in found.answers.values()):
-        say(f"{found.name} has no primary view")
-
-
-def _listed(silent: dict[str, str]) -> str:
-    return "".join(f"; {address}: {why}" for address, why in silent.items())
+    if not any(process["primary"] for process in processes.values()):
+        say(f"{cluster} has no primary view")

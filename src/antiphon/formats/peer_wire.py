@@ -85,14 +85,15 @@ class Doubled(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 class Question(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The only words of a program that does not take part: it asks a process of this cluster for
-    its status ("status"), or to found the cluster anew ("reform")."""
+    its status ("status"), for that of the server in it ("server", of `peer:` URLs alone), or to
+    found the cluster anew ("reform")."""
 
     cluster: str
     what: str
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The answer: a JSON object, or, if it is not `good`, why there is none."""
+    """The answer in JSON, or, if it is not `good`, why there is none."""
 
     good: bool
     text: str

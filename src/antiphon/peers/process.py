@@ -104,6 +104,8 @@ class Process:
         self.driver = ChannelDriver(self.conversation, self._running, self.lock, self, trace)
         if settings.provides_state:
             self.driver.provides_state()
+        self.reports = {"status": lambda: json.dumps(self.status())}
+        """What it answers to questions of programs that do not take part."""
         self._transport: PeerTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -321,17 +323,16 @@ class Process:
 
     def asked(self, what: str) -> peer_wire.Answer:
         """Answer a program that does not take part."""
-        match what:
-            case "status":
-                return peer_wire.Answer(True, json.dumps(self.status()))
-            case "reform" if self.is_primary:
-                return peer_wire.Answer(False, f"{self.me} is in a primary view")
-            case "reform":
-                logger.warning("%s was told to found %r anew", self.me, self._cluster.name)
-                self._running.found(now_ms())
-                self.driver.wake()
-                return peer_wire.Answer(True, "{}")
-        return peer_wire.Answer(False, f"{self.me} does not know what {what!r} is")
+        if what in self.reports:
+            return peer_wire.Answer(True, self.reports[what]())
+        if what != "reform":
+            return peer_wire.Answer(False, f"{self.me} does not know what {what!r} is")
+        if self.is_primary:
+            return peer_wire.Answer(False, f"{self.me} is in a primary view")
+        logger.warning("%s was told to found %r anew", self.me, self._cluster.name)
+        self._running.found(now_ms())
+        self.driver.wake()
+        return peer_wire.Answer(True, "{}")
 
     # -- Called by the driver (`Port`) -----------------------------------------------------------
 

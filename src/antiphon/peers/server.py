@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import msgspec
+
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.groups import report
@@ -55,6 +57,7 @@ class PeerServer:
         )
         self._process = Process(loop, loop.call_soon, settings, cluster)
         self._process.driver.provides_state()
+        self._process.reports["server"] = lambda: msgspec.json.encode(self.status()).decode()
         me = self._process.me
         self.broker = Broker(0)
         journal, _ = open_journal(RamDisk(), _new_number)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import antiphon
 from antiphon.server.local_cluster import COMMAND
+from tests.api.support import backends
 from tests.process.support.peer_processes import Peers, free_addresses, peers_in, wait_until
 
 pytestmark = pytest.mark.process
@@ -102,3 +104,21 @@ def test_wrong_usage_ends_with_2(tmp_path: Path) -> None:
     done = run(tmp_path, "status", "peer:c", "--key", "x")
     assert done.returncode == 2
     assert "go together" in done.stderr
+
+
+def test_a_group_without_servers_is_followed_from_outside(tmp_path: Path) -> None:
+    with backends.peers(tmp_path) as backend, antiphon.connect(backend.url) as ctx:
+        with ctx.join(ctx.create_group("crew"), name="ann"):
+            watch = [*COMMAND, "group", backend.url, "crew", "--json"]
+            with subprocess.Popen(watch, stdout=subprocess.PIPE) as watching:
+                assert watching.stdout is not None
+                seen = json.loads(watching.stdout.readline())
+                watching.kill()
+        assert (seen["view_id"], seen["suspects"]) == (1, [])
+        assert [member["name"] for member in seen["members"]] == ["ann"]
+        wrong = [*COMMAND, "group", backend.url, "nobody"]
+        done = subprocess.run(wrong, capture_output=True, text=True, timeout=50)
+        assert done.returncode == 1
+        assert "there is no group 'nobody'" in done.stderr
+    done = subprocess.run(wrong, capture_output=True, text=True, timeout=50)
+    assert "no process of 'test' answers" in done.stderr
