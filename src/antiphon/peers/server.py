@@ -183,6 +183,13 @@ class PeerServer:
             report.groups(self.broker),
         )
 
+    def trouble(self) -> str:
+        """Return why no client is served here just now; empty if they are."""
+        if self.log.reign is not None:
+            return ""
+        waits = self._process.driver.hindrance or "the view has no leader"
+        return f"{waits}; {self._process.whom_it_found()}"
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Return for each part of the chain its counts of work done and work waiting."""
         return {"session": self.clients.home.counts(), "journal": self.log.journal.counts()}

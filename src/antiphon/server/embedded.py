@@ -50,6 +50,9 @@ class Inside(Protocol):
     def guarded(self, call: Callable[..., None], *args: Any) -> None:
         """Make a call: an error in it ends the server."""
 
+    def trouble(self) -> str:
+        """Return why it serves nobody just now, for people; empty if it does."""
+
     async def close(self) -> None:
         """End in order, and release all resources."""
 
@@ -97,6 +100,10 @@ class _WithDisk:
         self.guarded = server.guarded
         self._server = server
         self._disk = disk
+
+    def trouble(self) -> str:
+        """Return nothing: it needs no others."""
+        return ""
 
     async def close(self) -> None:
         await self._server.close()
@@ -151,6 +158,8 @@ class Embedded:
                 server.ended.add_done_callback(lambda _: server.clients.close())
         if self._server.ended.done():
             error = self._server.ended.exception()
+            if isinstance(error, ConfigurationError):
+                raise error
             raise IllegalStateError(f"the embedded server has failed: {error}")
         far.serve(self._server)
 
@@ -244,6 +253,8 @@ class FarEnd:
     def end(self, reason: str = "") -> None:
         if not self.ended:
             self._flush()
+            if reason and (trouble := self._server.trouble()):
+                reason = f"{reason}: {trouble}"
             self._tell(self._link.lost, reason)
             self._end()
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import antiphon
 from antiphon.checkers import groups, memberships
+from antiphon.errors import ConfigurationError, ConnectionLostError
 from antiphon.io.transport import Address, format_address
 from antiphon.lab.chaos.channels.links import Network
 from antiphon.lab.chaos.recorder import read_traces
@@ -161,3 +163,17 @@ def test_five_survive_two_that_are_killed_at_once(tmp_path: Path) -> None:
         five.start("p2", "p5")
         five.wait(five.are_members(*five.names), "p2 and p5 are back")
         five.judge()
+
+
+def test_who_is_not_in_a_majority_is_told_what_it_waits_for() -> None:
+    listed = ",".join(format_address((HOST, free_port())) for _ in range(3))
+    with pytest.raises(ConnectionLostError) as caught:
+        antiphon.connect(f"peer://{listed}/tables?name=alone", connect_timeout=4)
+    assert "only primary views count, and alone are none" in str(caught.value)
+    assert "it is connected to nobody" in str(caught.value)
+    assert caught.value.happened == "no"
+
+
+def test_a_list_of_other_machines_needs_tls() -> None:
+    with pytest.raises(ConfigurationError, match="off loopback a channel needs tls"):
+        antiphon.connect(f"peer://{HOST}:{free_port()},192.0.2.1:7400/tables")
