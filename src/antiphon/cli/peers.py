@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +25,8 @@ from antiphon.terminal.screen import Screen, Table
 
 ANSWER_S = 5.0
 """A process that does not answer within this time is shown as silent."""
+
+ASKED_AT_ONCE = 32
 
 REFORM_S = 15.0
 """How long `reform` waits for the primary view."""
@@ -121,15 +124,21 @@ def _looked(args: argparse.Namespace) -> tuple[Access, Found]:
 
 
 def _look(access: Access, discovery: Discovery, what: str) -> Found:
+    """Ask all processes at once: those that stand still take `ANSWER_S` each."""
+    addresses = sorted(asyncio.run(_addresses(discovery)))
     found = Found({}, {})
-    for address in sorted(asyncio.run(_addresses(discovery))):
-        try:
-            answer = access.ask(address, what)
-        except (OSError, FormatError) as error:
-            found.silent[address] = str(error) or type(error).__name__
-        else:
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        answers = pool.map(lambda address: _answer(access, address, what), addresses)
+        for address, answer in zip(addresses, answers, strict=True):
             (found.answers if answer.good else found.silent)[address] = answer.text
     return found
+
+
+def _answer(access: Access, address: str, what: str) -> Answer:
+    try:
+        return access.ask(address, what)
+    except (OSError, FormatError) as error:
+        return Answer(False, str(error) or type(error).__name__)
 
 
 async def _addresses(discovery: Discovery) -> Sequence[str]:

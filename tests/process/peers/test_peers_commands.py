@@ -14,7 +14,7 @@ from antiphon.server.local_cluster import COMMAND
 from tests.api.support import backends
 from tests.process.support.peer_processes import Peers, free_addresses, peers_in, wait_until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 NAMES = ("a", "b", "c")
 
