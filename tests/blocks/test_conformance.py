@@ -188,30 +188,33 @@ class Notes(blocks.ReplicatedService):
         self.notes = [text.strip("' ") for text in data.decode().strip("[]").split(",")]
 
 
-@pytest.mark.parametrize("passive", [False, True])
-def test_services(passive: bool) -> None:
-    @on_both_fronts
-    def services(front: Front) -> Script[None]:
-        ann = yield from front.open("Replica", "g", Notes(), name="ann", passive=passive)
-        assert (yield partial(ann.call, "one")) == 1
-        bob = yield from front.open("Replica", "g", Notes(), name="bob", passive=passive)
-        client = yield from front.open("ServiceClient", "g")
-        assert (yield partial(client.call, "two")) == 2
-        yield partial(bob.post, "three")
-        for replica in (ann, bob):
-            yield partial(replica.wait_until, lambda service: len(service.notes) == 3, PATIENCE_S)
-            assert replica.look(lambda service: service.notes) == ["one", "two", "three"]
-        for caller in (ann, bob, client):
-            with pytest.raises(KeyError, match="no"):
-                yield partial(caller.call, "raise")
-        with pytest.raises(TimeoutError, match="not come about in 0 s"):
-            yield partial(ann.wait_until, lambda service: False, 0)
-        with pytest.raises(MessageFormatError):
-            yield partial(ann.call, object())
+@on_both_fronts
+def test_active_services(front: Front) -> Script[None]:
+    yield from services(front, passive=False)
 
-    both: Any = services
-    for name in ("threads", "asyncio"):
-        both(name)
+
+@on_both_fronts
+def test_passive_services(front: Front) -> Script[None]:
+    yield from services(front, passive=True)
+
+
+def services(front: Front, passive: bool) -> Script[None]:
+    ann = yield from front.open("Replica", "g", Notes(), name="ann", passive=passive)
+    assert (yield partial(ann.call, "one")) == 1
+    bob = yield from front.open("Replica", "g", Notes(), name="bob", passive=passive)
+    client = yield from front.open("ServiceClient", "g")
+    assert (yield partial(client.call, "two")) == 2
+    yield partial(bob.post, "three")
+    for replica in (ann, bob):
+        yield partial(replica.wait_until, lambda service: len(service.notes) == 3, PATIENCE_S)
+        assert replica.look(lambda service: service.notes) == ["one", "two", "three"]
+    for caller in (ann, bob, client):
+        with pytest.raises(KeyError, match="no"):
+            yield partial(caller.call, "raise")
+    with pytest.raises(TimeoutError, match="not come about in 0 s"):
+        yield partial(ann.wait_until, lambda service: False, 0)
+    with pytest.raises(MessageFormatError):
+        yield partial(ann.call, object())
 
 
 @on_both_fronts
