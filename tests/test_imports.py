@@ -211,6 +211,31 @@ def test_no_folder_of_the_sources_or_of_the_tests_is_crowded() -> None:
     assert {folder: modules for folder, modules in count.items() if modules > 16} == {}
 
 
+FILE_LINES, FUNCTION_LINES = 600, 70
+
+
+def test_no_file_and_no_function_is_long() -> None:
+    assert [each for module, text in package_sources().items() for each in long(module, text)] == []
+
+
+def test_a_planted_long_file_and_a_planted_long_function_are_found() -> None:
+    lines = "    x = 1\n" * FUNCTION_LINES
+    assert not list(long("x", f"def f():\n{lines}"))
+    assert list(long("x", f"def f():\n{lines}    y = 1\n")) == ["x.f"]
+    assert list(long("x", "y = 1\n" * (FILE_LINES + 1))) == ["x"]
+
+
+def long(module: str, source: str) -> Iterator[str]:
+    """Yield the names of a file and of its functions that are too long."""
+    if source.count("\n") > FILE_LINES:
+        yield module
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            if node.end_lineno - node.lineno > FUNCTION_LINES:
+                yield f"{module}.{node.name}"
+
+
 def test_a_pure_room_imports_pure_rooms_only() -> None:
     sources = package_sources()
     found = [

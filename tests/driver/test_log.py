@@ -9,7 +9,8 @@ from antiphon.driver.log import DEFER_S, LATE_MS, READ_FIRST_MS, RETRY_S
 from antiphon.errors import DiskFullError, SyncFailedError
 from antiphon.formats import pack
 from antiphon.formats.entry import Membership, SnapshotMeta
-from antiphon.formats.journal import REACHED, Local
+from antiphon.formats.journal import Local
+from antiphon.formats.notes import REACHED
 from antiphon.formats.server_messages import (
     Appended,
     Hears,

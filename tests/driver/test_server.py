@@ -8,7 +8,8 @@ from antiphon.driver.server import LET_GO_S, SWEEP_S
 from antiphon.errors import IllegalStateError
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
-from antiphon.formats.journal import REACHED, Local
+from antiphon.formats.journal import Local
+from antiphon.formats.notes import REACHED
 from antiphon.formats.server_messages import ReadRequest, TimeoutNow
 from tests.driver.support.bare_log import LEADER, OTHER
 from tests.driver.support.bare_server import BareServer, Pipe, started

@@ -22,6 +22,14 @@ from antiphon.formats.entry import (
     encode_membership,
     encode_meta,
 )
+from antiphon.formats.notes import (
+    REACHED,
+    REACHED_SIZE,
+    Reached,
+    decode_reached,
+    encode_reached,
+    note_at,
+)
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal
 from tests.formats.support.values import U64, of_type, with_flipped_bit
@@ -302,8 +310,8 @@ def test_version_1_decodes_for_ever_byte_by_byte() -> None:
 def test_a_note_of_version_1_counts_for_ever() -> None:
     """Of a journal that was killed with a batch unsynced."""
     disk = fixture_disk("journal-v1-reached")
-    notes = f.decode_reached(disk.read(f.REACHED, 0, f.REACHED_SIZE))
-    assert sorted(notes) == [f.Reached(4, 5, 1, 1, 0, 275, 2), f.Reached(5, 5, 1, 1, 0, 378, 3)]
+    notes = decode_reached(disk.read(REACHED, 0, REACHED_SIZE))
+    assert sorted(notes) == [Reached(4, 5, 1, 1, 0, 275, 2), Reached(5, 5, 1, 1, 0, 378, 3)]
     assert f.decode_manifest(disk.read(f.MANIFEST, 0, 1000)).reached
     journal, recovered = open_journal(disk, lambda: 0, alone=True)
     assert (recovered.damage, recovered.incarnation, journal.last) == ("", 5, 4)
@@ -315,11 +323,11 @@ def test_a_note_of_version_1_counts_for_ever() -> None:
             open_journal(disk, lambda: 0, alone=True)
 
 
-@given(st.builds(f.Reached, *[u64] * 7), bits)
-def test_a_note_is_read_and_a_flip_is_noticed(note: f.Reached, bit: int) -> None:
-    data = f.encode_reached(note)
+@given(st.builds(Reached, *[u64] * 7), bits)
+def test_a_note_is_read_and_a_flip_is_noticed(note: Reached, bit: int) -> None:
+    data = encode_reached(note)
     for number in (0, 1):
-        pad = bytes(f.note_at(number))
-        assert f.decode_reached(pad + data) == [note]
-        assert f.decode_reached(pad + with_flipped_bit(data, bit)) == []
-        assert f.decode_reached(pad + data[: bit % len(data)]) == []
+        pad = bytes(note_at(number))
+        assert decode_reached(pad + data) == [note]
+        assert decode_reached(pad + with_flipped_bit(data, bit)) == []
+        assert decode_reached(pad + data[: bit % len(data)]) == []

@@ -10,7 +10,8 @@ import pytest
 from antiphon.cli import journal as inspect
 from antiphon.errors import DiskFullError, JournalDamagedError
 from antiphon.formats import journal as f
-from antiphon.formats.journal import MANIFEST, REACHED, index_name, segment_name
+from antiphon.formats.journal import MANIFEST, index_name, segment_name
+from antiphon.formats.notes import REACHED, note_at
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.journal.reached import notes_on
@@ -236,7 +237,7 @@ def test_all_segments_and_the_manifest_deleted_are_damage() -> None:
 
 def test_without_its_note_a_journal_is_damaged() -> None:
     files = files_of(old_journal()[0])
-    both = flipped(flipped(files[REACHED], f.note_at(0) + 20), f.note_at(1) + 20)
+    both = flipped(flipped(files[REACHED], note_at(0) + 20), note_at(1) + 20)
     for bad in (without(files, REACHED), files | {REACHED: b""}, files | {REACHED: both}):
         with pytest.raises(JournalDamagedError, match=REACHED):
             opened(disk_of(bad), alone=True)
@@ -249,7 +250,7 @@ def test_one_bad_note_of_two_is_a_torn_write() -> None:
     disk = old_journal()[0]
     files = files_of(disk)
     for place in (0, 1):
-        for at in range(f.note_at(place), f.note_at(place) + 60):
+        for at in range(note_at(place), note_at(place) + 60):
             bad = files | {REACHED: flipped(files[REACHED], at)}
             assert opened(disk_of(bad))[1].damage == ""
 

@@ -21,7 +21,8 @@ from antiphon.formats.entry import (
     encode_membership,
 )
 from antiphon.formats.entry import Kind as EntryKind
-from antiphon.formats.journal import REACHED, Promise
+from antiphon.formats.journal import Promise
+from antiphon.formats.notes import REACHED
 from antiphon.io.rules import servers as rules
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal

@@ -93,7 +93,7 @@ def _views_of(lives: Lives) -> dict[Key, set[ViewId]]:
 def one_view(lives: Lives) -> Iterator[Finding]:
     """All processes that deliver a message do so in the same view. One with a place in the total
     order whose sender was cut off may be delivered once more, to others, in views that are not
-    primary; never in two primary views of one chain: who is left of a group that is founded anew
+    primary; never in two primary views of one chain: those left of a group that is founded anew
     cannot know what those who are gone have delivered."""
     first: dict[tuple[Key, ViewId | None], ViewId] = {}
     ordered = {life.me: _ordered(life) for life in lives.lives.values()}

@@ -17,6 +17,7 @@ import msgspec
 
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
+from antiphon.formats.notes import Reached
 from antiphon.journal import recovery
 from antiphon.journal.disk import DIRECTORY, Disk
 from antiphon.journal.reached import newest_note
@@ -142,7 +143,7 @@ def examine(disk: Disk) -> Report:
 
 def _examine_note(
     disk: Disk, manifest: f.Manifest, damage: list[JournalDamagedError]
-) -> f.Reached | None:
+) -> Reached | None:
     """Return the note of how far the journal is synced. Call this before the segments are read:
     they only grow, so they have all that the note names."""
     try:

@@ -17,7 +17,8 @@ from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.machine import Broker
 from antiphon.driver.clients import Clients, Desk, Log
-from antiphon.driver.log import LogDriver, Port
+from antiphon.driver.log import LogDriver
+from antiphon.driver.ports import Port
 from antiphon.journal.disk import Disk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal

@@ -27,7 +27,7 @@ from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions.servers import LOCAL
 from antiphon.driver.assembly import OpenLog, clients_on
 from antiphon.driver.clients import Clients, Desk
-from antiphon.driver.log import Port
+from antiphon.driver.ports import Port
 from antiphon.errors import IllegalStateError
 
 SWEEP_S = 0.25

@@ -31,11 +31,7 @@ by an empty one; the *manifest* (`MANIFEST`) is a single chunk::
     file      | magic "APSN" or "APMF" | version u32 | crc u32 | chunk ...
     chunk     | crc u32 | length u32 | bytes |
 
-`REACHED` says how far all of this is synced, since a segment does not show that its end is gone.
-It has places for two notes, `NOTE_APART` bytes apart, that are written in turn::
-
-    note      | magic "APRE" | version u32 | number u64 | incarnation u64 | opening u64 |
-              | segment u64 | base u64 | offset u64 | last u64 | crc u32 |
+`REACHED` says how far all of this is synced (`notes.py`).
 
 Integers are little-endian, every crc is CRC32C.
 """
@@ -61,7 +57,6 @@ SEGMENT_MAGIC = b"APJL"
 BATCH_MAGIC = b"BTCH"
 SNAPSHOT_MAGIC = b"APSN"
 MANIFEST_MAGIC = b"APMF"
-REACHED_MAGIC = b"APRE"
 
 ENTRY, PROMISE, LIVE, LOCAL = 1, 2, 3, 4
 
@@ -78,7 +73,6 @@ _SOURCE = struct.Struct("<Q")
 _CHUNK = struct.Struct("<II")
 _FILE = struct.Struct("<4sI")
 _U32 = struct.Struct("<I")
-_NOTE = struct.Struct("<4sIQQQQQQQ")
 
 SEGMENT_SIZE = _SEGMENT.size + 4
 BATCH_SIZE = 8 + _BATCH_TAIL.size
@@ -90,12 +84,6 @@ CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
 MANIFEST = "MANIFEST"
-REACHED = "REACHED"
-
-NOTE_APART = 4096
-"""A write that is torn by a power failure spoils one note at most."""
-
-REACHED_SIZE = 2 * NOTE_APART
 
 Buffer: TypeAlias = "bytes | mmap"
 """The bytes of a segment that is read."""
@@ -199,18 +187,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     reached: bool = False  # there is a file that says how far this incarnation's journal is synced
 
 
-class Reached(NamedTuple):
-    """A note of how far a journal is synced."""
-
-    number: int  # of this note
-    incarnation: int
-    opening: int
-    segment: int  # the newest one that has a part of it
-    base: int  # where that one begins
-    offset: int  # everything before it is on disk
-    last: int  # the last entry of the log then, for people
-
-
 def encode_segment_header(number: int, base: int, opening: int) -> bytes:
     """Return the first bytes of a segment."""
     head = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, number, base, opening)
@@ -226,7 +202,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
         data[: _SEGMENT.size]
     ):
         raise FormatError("not a segment header")
-    _check_version(SEGMENT_MAGIC, version)
+    check_version(SEGMENT_MAGIC, version)
     return SegmentHeader(number, base, opening)
 
 
@@ -481,10 +457,10 @@ def check_file_header(data: bytes, magic: bytes) -> None:
         raise FormatError(f"not a {magic.decode()} file")
     if _U32.unpack_from(data, _FILE.size)[0] != crc32c(data[: _FILE.size]):
         raise FormatError(f"the header of a {magic.decode()} file does not match its checksum")
-    _check_version(magic, _FILE.unpack_from(data)[1])
+    check_version(magic, _FILE.unpack_from(data)[1])
 
 
-def _check_version(magic: bytes, version: int) -> None:
+def check_version(magic: bytes, version: int) -> None:
     """Check the version in a header whose checksum was right: another one is not damage, but
     another program's file."""
     if version != VERSION:
@@ -559,50 +535,3 @@ def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
         return _live.decode(part[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FormatError(f"not live packs: {error}") from None
-
-
-def note_at(number: int) -> int:
-    """Return where the note of this number is in the file."""
-    return number % 2 * NOTE_APART
-
-
-def encode_reached(note: Reached) -> bytes:
-    """Return a note."""
-    head = _NOTE.pack(REACHED_MAGIC, VERSION, *note)
-    return head + _U32.pack(crc32c(head))
-
-
-def decode_reached(data: bytes) -> list[Reached]:
-    """Return those of the two notes that are whole."""
-    notes = []
-    for at in (note_at(0), note_at(1)):
-        head = data[at : at + _NOTE.size]
-        if len(data) < at + _NOTE.size + 4 or head[:4] != REACHED_MAGIC:
-            continue
-        if _U32.unpack_from(data, at + _NOTE.size)[0] == crc32c(head):
-            _, version, *fields = _NOTE.unpack(head)
-            _check_version(REACHED_MAGIC, version)
-            notes.append(Reached(*fields))
-    return notes
-
-
-def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
-    """Return the last note of this incarnation; None: its journal is of a version that made none.
-    Raise `FormatError`."""
-    mine = [note for note in notes if note.incarnation == manifest.incarnation]
-    if manifest.reached and not mine:
-        raise FormatError(
-            "it is missing or damaged, and nothing else says how far this server has acknowledged"
-        )
-    return max(mine, default=None)
-
-
-def still_true(note: Reached, headers: Iterable[SegmentHeader]) -> Reached:
-    """Return the note as far as it still holds for these segments. If the journal was opened after
-    the note, that opening has cut off the part that it did not know to be synced, and a version
-    that makes no notes has written that part again, and shorter: then the note counts up to
-    there."""
-    later = [header.base for header in headers if header.opening > note.opening]
-    if not later:
-        return note
-    return note._replace(segment=0, offset=min(note.offset, *later))

@@ -24,7 +24,8 @@ from antiphon.formats.entry import (
     SnapshotMeta,
     decode_membership,
 )
-from antiphon.formats.journal import MANIFEST, REACHED, index_name, segment_name, snapshot_name
+from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
+from antiphon.formats.notes import REACHED
 from antiphon.journal import recovery
 from antiphon.journal.disk import DIRECTORY, Disk
 from antiphon.journal.journal import Journal

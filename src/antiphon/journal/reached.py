@@ -15,28 +15,36 @@ from collections.abc import Iterator
 
 from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
-from antiphon.formats.journal import REACHED
+from antiphon.formats.notes import (
+    REACHED,
+    REACHED_SIZE,
+    Reached,
+    decode_reached,
+    encode_reached,
+    newest_of,
+    note_at,
+)
 from antiphon.journal.disk import DIRECTORY, Disk
 
 NOTE_SYNC_S = 1.0
 """How often a driver syncs the newest note, if there is a new one."""
 
 
-def notes_on(disk: Disk) -> list[f.Reached]:
+def notes_on(disk: Disk) -> list[Reached]:
     """Return the notes that can be read."""
     return notes_in(disk, REACHED) if REACHED in disk.names() else []
 
 
-def notes_in(disk: Disk, name: str) -> list[f.Reached]:
+def notes_in(disk: Disk, name: str) -> list[Reached]:
     """Return the notes of this file that can be read."""
-    return f.decode_reached(disk.read(name, 0, f.REACHED_SIZE))
+    return decode_reached(disk.read(name, 0, REACHED_SIZE))
 
 
-def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
-    """Return the last note of this incarnation (`formats/journal.py: newest_note`). Raise
+def newest_note(disk: Disk, manifest: f.Manifest) -> Reached | None:
+    """Return the last note of this incarnation (`formats/notes.py: newest_of`). Raise
     `JournalDamagedError`."""
     try:
-        return f.newest_note(notes_on(disk), manifest)
+        return newest_of(notes_on(disk), manifest)
     except FormatError as error:
         raise JournalDamagedError(REACHED, 0, str(error)) from None
 
@@ -55,13 +63,13 @@ class ReachedFile:
         notes = notes_on(self._disk)
         mine = [note for note in notes if note.incarnation == incarnation]
         self._incarnation = incarnation
-        self._number = max(mine or notes, default=f.Reached(0, 0, 0, 0, 0, 0, 0)).number
+        self._number = max(mine or notes, default=Reached(0, 0, 0, 0, 0, 0, 0)).number
         self._synced = self._number
         if self._disk.volatile:
             return
         size = self._disk.size(REACHED) if REACHED in self._disk.names() else 0
-        if size < f.REACHED_SIZE:  # all of it, so that notes need no room later
-            self._disk.write(REACHED, size, bytes(f.REACHED_SIZE - size))
+        if size < REACHED_SIZE:  # all of it, so that notes need no room later
+            self._disk.write(REACHED, size, bytes(REACHED_SIZE - size))
             yield (REACHED, DIRECTORY)
 
     def begin(self, incarnation: int) -> Iterator[tuple[str, ...]]:
@@ -77,8 +85,8 @@ class ReachedFile:
         if self._disk.volatile:
             return
         number = self._number + 1
-        note = f.Reached(number, self._incarnation, opening, segment, base, offset, last)
-        self._disk.write(REACHED, f.note_at(number), f.encode_reached(note))
+        note = Reached(number, self._incarnation, opening, segment, base, offset, last)
+        self._disk.write(REACHED, note_at(number), encode_reached(note))
         self._number = number
 
     def begin_sync(self) -> tuple[str, ...]:

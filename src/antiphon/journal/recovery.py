@@ -15,6 +15,7 @@ from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import SnapshotMeta, decode_meta
 from antiphon.formats.journal import MANIFEST, segment_name, snapshot_name
+from antiphon.formats.notes import Reached, still_true
 from antiphon.journal.disk import Disk
 from antiphon.journal.reached import notes_on
 
@@ -72,13 +73,13 @@ class Scan(NamedTuple):
         return JournalDamagedError(segment_name(self.bad.segment), self.bad.at, reason)
 
 
-def scan(disk: Disk, first_segment: int, note: f.Reached | None) -> Scan:
+def scan(disk: Disk, first_segment: int, note: Reached | None) -> Scan:
     """Read all segments. Stops collecting at the first bad place, but looks on for what later
     batches know of it."""
     numbers, headers = _current_segments(disk, first_segment)
     bases = {n: header.base for n, header in headers.items()}
     if note is not None:
-        note = f.still_true(note, headers.values())
+        note = still_true(note, headers.values())
         if note.segment >= first_segment:  # whatever stands there: the one before it ends there
             bases[note.segment] = note.base
     batches: list[Place] = []
@@ -114,7 +115,7 @@ def _bad_start(
     expected: int,
     end: int,
     headers: dict[int, f.SegmentHeader],
-    note: f.Reached | None,
+    note: Reached | None,
 ) -> Bad | None:
     """Return why this segment is not the one that follows, if it is not."""
     header, before = headers.get(number), headers.get(number - 1)
@@ -133,7 +134,7 @@ def _bad_start(
     return None
 
 
-def _missing_end(end: int, last: int, bases: dict[int, int], note: f.Reached) -> Bad:
+def _missing_end(end: int, last: int, bases: dict[int, int], note: Reached) -> Bad:
     """Return where the journal ends too early: in its last file, or in one that is gone."""
     until = f"the log went on to entry {note.last}"
     if note.segment > last:

@@ -16,7 +16,7 @@ import msgspec
 class MemberId(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
     """One life of a process: its name, and a number drawn when it started.
 
-    Addresses are no identity, and neither is a name: who comes back under the same name is somebody
+    Addresses are no identity, and neither is a name: whoever comes back under it is somebody
     else, with another incarnation.
     """
 
@@ -74,7 +74,7 @@ def is_quorum(view: PeerView, processes: Collection[MemberId]) -> bool:
 
 
 def held_by_quorum(view: PeerView, held: Mapping[MemberId, int]) -> int:
-    """Return the highest number that a quorum of the view has reached; 0 for who is not named.
+    """Return the highest number that a quorum of the view has reached; 0 for one that is not named.
 
     A quorum is a strict majority of the members that are no learners, or half of them with the
     first one; and a majority of the seats, if there are any.

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from antiphon.driver.log import RETRY_S, Done
+from antiphon.driver.log import RETRY_S
+from antiphon.driver.ports import Done
 from antiphon.formats.entry import ReplicaId, SnapshotMeta
 from antiphon.formats.server_messages import Message
 from antiphon.io.sync_thread import Syncing

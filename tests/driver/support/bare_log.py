@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 from antiphon.driver.assembly import open_log
-from antiphon.driver.log import Done, LogDriver
+from antiphon.driver.log import LogDriver
+from antiphon.driver.ports import Done
 from antiphon.errors import DiskFullError
 from antiphon.formats.entry import (
     ClusterMember,

@@ -58,6 +58,7 @@ def test_status_shows_each_process_and_who_blocks(peers: Peers, tmp_path: Path) 
     assert (code, list(found["silent"].values())) == (0, ["timed out"])
 
 
+@pytest.mark.timeout(150)  # ten programs are started, one after the other
 @pytest.mark.parametrize("primary_partition", [False, True])
 def test_reform_founds_anew_what_has_lost_its_majority_for_good(
     peers: Peers, tmp_path: Path, primary_partition: bool

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any, Protocol
 
 from antiphon.driver.assembly import open_log
-from antiphon.driver.log import DEFER_S, RETRY_S, Done, LogDriver
+from antiphon.driver.log import DEFER_S, RETRY_S, LogDriver
+from antiphon.driver.ports import Done
 from antiphon.formats.entry import (
     ClusterMember,
     Entry,

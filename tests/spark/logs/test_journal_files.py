@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant
 
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
+from antiphon.formats.notes import REACHED
 from antiphon.log.effects import Accepted as Row
 from antiphon.spark.logs.journal_files import Accepted, JournalFiles, Sight
 from tests.journal.test_journal import EVERYTHING, JournalMachine, ParkingMachine
@@ -126,6 +127,6 @@ def test_a_journal_without_its_end_is_not_read_as_a_shorter_one(tmp_path: Path) 
     with pytest.raises(JournalDamagedError, match=path.name):
         JournalFiles(written.folder).look()
     path.write_bytes(data)
-    (written.folder / f.REACHED).unlink()
-    with pytest.raises(JournalDamagedError, match=f.REACHED):
+    (written.folder / REACHED).unlink()
+    with pytest.raises(JournalDamagedError, match=REACHED):
         JournalFiles(written.folder).look()

@@ -4,8 +4,8 @@ Promise: what follows from an event leaves this process only after the event's r
 `write` (`flush`), which the driver sees to. So of a process that is killed, the rows say all that
 others can know of it. They are gathered and written once for each input of the driver.
 
-Who holds a safe message is said before it is delivered: a layer right above `Reliable` looks at
-what comes in (`Receipts`).
+The trace says that a process holds a safe message before it is delivered: a layer right above
+`Reliable` looks at what comes in (`Receipts`).
 """
 
 from __future__ import annotations

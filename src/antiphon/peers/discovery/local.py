@@ -2,8 +2,8 @@
 
 Each has a file in a folder of the user's, with its address in it, and a lock on that file for as
 long as it lives: so the system knows, and with it everybody here, which of them are alive, however
-they ended. Who enters while nobody is alive founds the cluster, and says so in a record, which goes
-when the cluster ends; all enter one after the other.
+they ended. A process that enters while nobody is alive founds the cluster, and says so in a record,
+which goes when the cluster ends; all enter one after the other.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class Detector(Layer):
     Promise: a process that stays silent is suspected (`Suspect`, with a reason for people) within
     `ceiling_ms`, and the next frame from it withdraws that. If its connection closes without a
     goodbye, the others are asked: if nobody has a connection to it either, it is suspected at once.
-    One that says goodbye is forgotten, and never suspected. Who was paused itself gives all others
-    time. Each process tells whom it hears, and where they can be dialled, so that processes find
-    each other, and `mutual` and `hears` say who hears whom.
+    One that says goodbye is forgotten, and never suspected. One that was paused itself gives all
+    others time. Each process tells whom it hears, and where they can be dialled, so that processes
+    find each other, and `mutual` and `hears` say who hears whom.
 
     Needs: nothing. Limits: it excludes nobody, Membership does. Frames that layers below consume
     are no signs of life, but pieces of large ones are: nothing overtakes these on a connection. A

@@ -22,7 +22,7 @@ wait now and then, for moments that nobody needs to know of."""
 
 
 class Taken(Header, frozen=True):
-    """So many bytes of who gets this have been taken in this view."""
+    """The sender of this has taken `size` bytes of its receiver in this view."""
 
     size: int
 

@@ -65,7 +65,7 @@ class Single(Header, frozen=True):
 
 
 class Held(Header, frozen=True):
-    """The sender of this holds the stream of who gets it up to `number`, and what it was sent alone
+    """The sender of this holds its receiver's stream up to `number`, and what it was sent alone
     up to `single`. It has seen these marks."""
 
     view: ViewId
@@ -95,7 +95,7 @@ class Wanted(Header, frozen=True):
 
 
 class Again(Header, frozen=True):
-    """A frame of any stream, for who wanted it."""
+    """A frame of any stream, for the process that wanted it."""
 
     view: ViewId
     stream: MemberId

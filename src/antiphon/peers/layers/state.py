@@ -184,10 +184,10 @@ class State(Layer):
     majority of those does that have it. Otherwise members that have just come may outvote the one
     that has it, and go on without.
 
-    Need: views. Limits: who asks has the view changed, unless it changes anyway. What is handed up
-    behind the place while the state is on its way is not held back here: the channel does that,
-    where it counts as not taken by the program. In a view that is not primary, and in which nobody
-    has a state, who asks waits for the next view.
+    Need: views. Limits: a process that asks has the view changed, unless it changes anyway. What is
+    handed up behind the place while the state is on its way is not held back here: the channel does
+    that, where it counts as not taken by the program. In a view that is not primary, and in which
+    nobody has a state, a process that asks waits for the next view.
     """
 
     name = "state"
@@ -452,8 +452,8 @@ class State(Layer):
         return self._oldest_able(rows, False, row.unable)
 
     def _continues(self, row: _Row) -> bool:
-        """Whether a process goes on taking over the state that it had begun with. Who comes into a
-        primary view by way of another one needs a newer state."""
+        """Whether a process goes on taking over the state that it had begun with. One that comes
+        into a primary view by way of another one needs a newer state."""
         members = self.view.members
         is_straight = row.stayed or not self.view.primary
         return row.process in members and row.provider in members and is_straight

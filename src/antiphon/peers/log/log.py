@@ -30,7 +30,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.api.protocol.ticket import Ticket
-from antiphon.driver.log import DEFER_S, RETRY_S, Above
+from antiphon.driver.log import DEFER_S, RETRY_S
+from antiphon.driver.ports import Above
 from antiphon.errors import DiskFullError, FormatError, JMSError
 from antiphon.formats import commands
 from antiphon.formats.columns import BYTES

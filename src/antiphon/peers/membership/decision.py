@@ -20,10 +20,11 @@ is dead: that process has promised this change, and will not install it any more
 - a primary view otherwise: what is known to be committed, for the next primary view has it, too;
 - a view that is not primary: all that any of those holds who come from it.
 
-Who comes straight from a primary view that is not the active one has missed something: it is
-*behind*, and has to show that before it goes on with the others (`Behind`). So has who comes from
-the active view, and has handed out more of it than a flagged view leaves to it that may be active:
-of streams that `Uniform` does not hold back, a process that was not in that change may have.
+A process that comes straight from a primary view that is not the active one has missed something:
+it is *behind*, and has to show that before it goes on with the others (`Behind`). So has one that
+comes from the active view, and has handed out more of it than a flagged view leaves to it that may
+be active: of streams that `Uniform` does not hold back, a process that was not in that change may
+have.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Basis(NamedTuple):
 
 def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision | Lagging:
     """Return the end of a change. `names`: those who found the group, all together, by their names
-    or by the addresses at which they listen; without names, who holds the founding record does."""
+    or by the addresses at which they listen; without names, the holder of the founding record
+    does."""
     basis = _basis(reports, names)
     active = basis.chain.active if basis and basis.chain else None
     if basis:

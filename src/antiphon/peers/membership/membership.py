@@ -314,8 +314,8 @@ class Membership(Layer):
         return effects + self._coordinate(prefers, now_ms)
 
     def _ends(self) -> bool:
-        """Whether the group ends when this process leaves. Who has crashed, or cannot be heard,
-        might go on."""
+        """Whether the group ends when this process leaves. A member that has crashed, or cannot be
+        heard, might go on."""
         formed = self._member.formed
         return formed.primary and all(
             one == self.me or one in self._ended or (one in self._news and self._news[one].leaving)

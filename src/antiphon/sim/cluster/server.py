@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.broker.machine.machine import Broker
 from antiphon.driver.assembly import OpenLog, open_log
-from antiphon.driver.log import RETRY_S, Done, LogDriver
+from antiphon.driver.log import RETRY_S, LogDriver
+from antiphon.driver.ports import Done
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from antiphon.errors import FormatError, IllegalStateError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import MANIFEST, Manifest, Row, SegmentHeader
+from antiphon.formats.notes import REACHED, Reached, decode_reached, newest_of, still_true
 from antiphon.formats.pack import LogPack, read_header
 from antiphon.formats.segment_index import SegmentIndex
 
@@ -232,7 +233,7 @@ class JournalFiles:
                 sight = Sight(self._segments(headers, manifest))
                 if self._manifest() == manifest:
                     if note is not None:
-                        _check_reached(sight, f.still_true(note, headers))
+                        _check_reached(sight, still_true(note, headers))
                     return _checked(sight)
             except FileNotFoundError:
                 pass  # dropped between two looks
@@ -247,15 +248,15 @@ class JournalFiles:
         except FormatError as error:
             raise JournalDamagedError(MANIFEST, 0, str(error)) from None
 
-    def _note(self, manifest: Manifest) -> f.Reached | None:
-        path = self.folder / f.REACHED
+    def _note(self, manifest: Manifest) -> Reached | None:
+        path = self.folder / REACHED
         try:
-            notes = f.decode_reached(path.read_bytes() if path.is_file() else b"")
-            return f.newest_note(notes, manifest)
+            notes = decode_reached(path.read_bytes() if path.is_file() else b"")
+            return newest_of(notes, manifest)
         except FormatError as error:
             if self._manifest() != manifest:  # the server was just becoming another
                 raise FileNotFoundError(path) from None
-            raise JournalDamagedError(f.REACHED, 0, str(error)) from None
+            raise JournalDamagedError(REACHED, 0, str(error)) from None
 
     def _segments(self, headers: list[SegmentHeader], manifest: Manifest) -> list[Segment]:
         """Return the segments in order; their indexes are read from the newest to the oldest."""
@@ -313,7 +314,7 @@ class JournalFiles:
         return self._known[key]
 
 
-def _check_reached(sight: Sight, note: f.Reached) -> None:
+def _check_reached(sight: Sight, note: Reached) -> None:
     """Raise if the journal has lost a part that was synced."""
     last = sight.segments[-1]
     size = last.size()
