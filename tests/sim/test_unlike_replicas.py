@@ -8,6 +8,7 @@ import pathlib
 import pickle
 import platform
 import random
+import re
 import shutil
 import socket
 import sqlite3
@@ -430,8 +431,54 @@ def test_a_restore_that_merges_is_found_by_the_state() -> None:
 
 
 def test_a_restore_that_merges_is_found_by_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PassiveWorld, "_check_states", lambda world: None)
+    monkeypatch.setattr(PassiveWorld, "_compare", lambda *_: None)
     assert failure(Merges, passive=True, check=REGISTRY).startswith("not linearizable")
+
+
+class KeepsWhatFailed(Names):
+    """Commands that fail half way, and a restore that merges."""
+
+    def apply(self, command: Any) -> Any:
+        count = super().apply(("put", command[1]))
+        if command[0] == "drop":
+            raise ValueError("not possible")
+        return count
+
+    def restore(self, data: bytes) -> None:
+        self.names += [name for name in values.decode(data) if name not in self.names]
+
+
+def test_a_difference_is_found_in_the_end() -> None:
+    assert "in the state that all agreed on and in that of" in failure(
+        KeepsWhatFailed, passive=True
+    )
+
+
+class KeepsNames(Names):
+    """Does again what was undone: the next update makes all of them the same."""
+
+    def restore(self, data: bytes) -> None:
+        self.names += [name for name in values.decode(data) if name not in self.names]
+
+
+class DrawsInAView(KeepsViews):
+    """Nothing that it returns tells."""
+
+    def viewed(self, members: tuple[str, ...]) -> None:
+        self.views.append((random.choice(members),))
+
+
+@pytest.mark.parametrize("service", [KeepsNames, DrawsInAView])
+def test_a_difference_that_the_next_update_hides_is_found_where_a_view_begins(
+    service: type[Names],
+) -> None:
+    found = failure(
+        service, passive=True, seeds=200, commands=lambda draw: ("put", draw.choice(WORDS))
+    )
+    assert re.match(
+        r"states differ: (names|views\[\d]\[0]) is .*, in the state of replica \d in view", found
+    )
+    assert "viewed() has to do the same in every replica" in found
 
 
 def test_a_passive_snapshot_with_a_side_effect_is_found() -> None:

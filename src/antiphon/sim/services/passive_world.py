@@ -6,8 +6,8 @@ between any two of its steps: when it has carried out a command and before the o
 for instance. One that was wrongly suspected goes back to the agreed state, by a `restore` of a
 service that is in another state.
 
-It checks that in the end each service is in the agreed state. Clients get their answers as always,
-and the user's check judges these.
+It checks that all replicas agree on one state where a view begins, and that in the end each service
+is in the agreed state. Clients get their answers as always, and the user's check judges these.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from antiphon.sim.services.group_world import (
     MakeService,
     Plan,
     ServiceProcess,
+    State,
     View,
     shown,
 )
@@ -46,6 +47,7 @@ class PassiveWorld(GroupWorld):
         self._kinds = kinds
         self.steps = 0
         self._casts: dict[str, list[bytes]] = {}  # that have not left, by replica
+        self._begins: dict[int, State] = {}  # by view: what the first replica there agrees on
 
     def _schedule(self, fault: Fault) -> None:
         if fault.whom.startswith(STEP):
@@ -56,12 +58,16 @@ class PassiveWorld(GroupWorld):
     def _check_states(self) -> None:
         cores = [r.core for r in self._replicas if r.up and r.core is not None]
         for found, core in zip(self.states(), cores, strict=True):
-            if told := self.state_difference(core.agreed, found.state):
-                raise ViolationError(
-                    f"states differ: {told}, in the state that all agreed on and in that of "
-                    f"{found.place}: restore() has to leave nothing of what was there before, and "
-                    "snapshot() has to change nothing"
-                )
+            agreed = State("that all agreed on", core.agreed)
+            self._compare(agreed, State(f"of {found.place}", found.state))
+
+    def _compare(self, one: State, other: State) -> None:
+        if told := self.state_difference(one.state, other.state):
+            raise ViolationError(
+                f"states differ: {told}, in the state {one.place} and in that {other.place}: "
+                "restore() has to leave nothing of what was there before, snapshot() has to change "
+                "nothing, and viewed() has to do the same in every replica"
+            )
 
     # -- Replicas -------------------------------------------------------------------------------
 
@@ -75,7 +81,11 @@ class PassiveWorld(GroupWorld):
             return PassiveReplica(service, replica.name, self._kinds)
 
     def _handle_view(self, replica: ServiceProcess, core: Any, view: View) -> None:
-        self._carry_out(replica, core.viewed(view.number, view.members))
+        effects = core.viewed(view.number, view.members)
+        # The next update hides a difference, and its primary may be who differs.
+        agreed = State(f"of {replica.place} in view {view.number}", core.agreed)
+        self._compare(self._begins.setdefault(view.number, agreed), agreed)
+        self._carry_out(replica, effects)
 
     def _handle(self, replica: ServiceProcess, core: Any, said: GroupMessage) -> None:
         with self._users_code(replica, "handles a message"):

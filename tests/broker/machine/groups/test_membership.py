@@ -530,7 +530,7 @@ def test_who_only_uses_a_group_fixes_nothing() -> None:
     assert (last(r).kind, last(r).relation) == (cw.RELATION, relation)
     r = restored_in_place(r)
     assert r.ask(B, cw.CreateGroup(G)).code == ""
-    assert "5000 ms" in r.ask(B, cw.CreateGroup(G, "", 6_000)).text
+    assert "remove_after=5, not 6." in r.ask(B, cw.CreateGroup(G, "", 6_000)).text
     atomic = ConflictRelation.ATOMIC.to_json()
     assert "conflict relation" in r.ask(B, cw.CreateGroup(G, atomic)).text
 
@@ -538,7 +538,7 @@ def test_who_only_uses_a_group_fixes_nothing() -> None:
 def test_the_default_is_fixed_by_saying_it() -> None:
     r = bare(A)
     assert r.ask(A, cw.CreateGroup(G, "", rules.REMOVE_AFTER_MS)).code == ""
-    assert "60000 ms" in r.ask(A, cw.CreateGroup(G, "", 5_000)).text
+    assert "remove_after=60, not 5." in r.ask(A, cw.CreateGroup(G, "", 5_000)).text
 
 
 def test_a_time_that_is_given_later_counts_for_suspects() -> None:

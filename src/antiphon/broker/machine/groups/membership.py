@@ -61,8 +61,8 @@ def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
     after_ms = group.remove_after_ms
     if group.remove_after_given and m.remove_after_ms not in (AS_IT_IS, after_ms):
         raise IllegalStateError(
-            f"the group {m.destination!r} removes suspects after {after_ms} ms "
-            f"(0: never), not {m.remove_after_ms} ms. Leave it out"
+            f"the group {m.destination!r} has remove_after={_told(after_ms)}, "
+            f"not {_told(m.remove_after_ms)}. Leave it out"
         )
     _give(b, group, m.relation, m.remove_after_ms)
     if not group.members:
@@ -84,6 +84,11 @@ def _new(b: State, destination: str) -> Group:
     group = Group(destination, ConflictRelation.ATOMIC.to_json(), REMOVE_AFTER_MS)
     b.groups.add(group)
     return group
+
+
+def _told(remove_after_ms: int) -> str:
+    """Return this time as `create_group` takes it: seconds, or None for never."""
+    return f"{remove_after_ms / 1000:g}" if remove_after_ms > suspicion.NEVER else "None"
 
 
 def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
