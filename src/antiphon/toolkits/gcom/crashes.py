@@ -62,7 +62,7 @@ class Crashes(Detector):
             if sender == leader:  # it counts this process out, and with it all others do
                 self._lose(self.view.members, now_ms)
             return ()
-        if leader not in (sender, process):
+        if leader not in (self.me, sender, process):
             return ()
         return self._crash(process, f"{sender} has found that it crashed", now_ms)
 
