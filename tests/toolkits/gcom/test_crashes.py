@@ -2,18 +2,8 @@
 
 import pytest
 
-from antiphon.peers.layers.layer import Layer
-from antiphon.toolkits.gcom.settings import Multicast, Ordering
-from antiphon.toolkits.gcom.stack import stack_of
 from tests.peers.support.mesh import Mesh
-
-
-def group(*names: str, multicast: Multicast = Multicast.RELIABLE) -> Mesh:
-    layers: tuple[Layer, ...] = stack_of(Ordering.FIFO, multicast).layers
-    mesh = Mesh(*layers)
-    mesh.start(*names)
-    assert mesh.until(mesh.together(*names, primary=False))
-    return mesh
+from tests.toolkits.gcom.conftest import group
 
 
 def last_view(mesh: Mesh, name: str) -> str:
@@ -94,22 +84,3 @@ def test_who_leaves_in_order_has_not_crashed_and_may_be_back() -> None:
     assert mesh.until(mesh.together("a", "b", primary=False), within_ms=300)
     mesh.start("c")
     assert mesh.until(mesh.together("a", "b", "c", primary=False))
-
-
-def half_way(multicast: Multicast) -> dict[str, bool]:
-    """Return who is given a message whose sender dies when one of the others has it."""
-    mesh = group("a", "b", "c", "d", multicast=multicast)
-    mesh.dropped = lambda source, target, data: source == "d" and target != "b" and b"half" in data
-    mesh.send("d", "half")
-    mesh.run(2)
-    mesh.kill("d")
-    assert mesh.until(mesh.together("a", "b", "c", primary=False))
-    return {name: "half" in mesh.processes[name].history() for name in "abc"}
-
-
-def test_basic_multicast_loses_a_message_whose_sender_dies_half_way() -> None:
-    assert half_way(Multicast.BASIC) == {"a": False, "b": True, "c": False}
-
-
-def test_reliable_multicast_brings_it_to_all() -> None:
-    assert half_way(Multicast.RELIABLE) == {"a": True, "b": True, "c": True}

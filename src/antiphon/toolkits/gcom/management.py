@@ -13,7 +13,13 @@ from typing import Any, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from antiphon import ViewMessage
-from antiphon.errors import ConfigurationError, FormatError, JMSError, OutcomeUnknownError
+from antiphon.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    FormatError,
+    JMSError,
+    OutcomeUnknownError,
+)
 from antiphon.io.peers.security import Tls
 from antiphon.io.transport import format_address, parse_address
 from antiphon.peers import Channel, View
@@ -168,28 +174,23 @@ class Management:
         self, wanted: GroupSettings, address: str, deadline_s: float
     ) -> tuple[Channel, GroupSettings]:
         """Create the group or join it; return its settings with this process's place in it."""
-        why = ""
         while True:
             found = lookup(address, wanted.name, tls=self._tls, plaintext=self._plaintext)
             try:
                 if found is None:
-                    entered = self._create(wanted, address)
-                else:
-                    entered = self._join(wanted, found, deadline_s)
+                    return self._create(wanted, address)
+                return self._join(wanted, found, address, deadline_s)
             except OutcomeUnknownError as error:
-                entered, why = None, f": {error}"
-            if entered is not None:
-                return entered
-            if time.monotonic() >= deadline_s:
-                raise OutcomeUnknownError(
-                    f"{wanted.leader} was not let into {wanted.name!r} in time{why}. If all its "
-                    "members have crashed, NameService.remove forgets it",
-                    happened="no",
-                )
+                if time.monotonic() >= deadline_s:
+                    raise OutcomeUnknownError(
+                        f"{wanted.leader} was not let into {wanted.name!r} in time: {error}. If "
+                        "all its members have crashed, NameService.remove forgets it",
+                        happened="no",
+                    ) from None
             time.sleep(PAUSE_S)
 
-    def _create(self, wanted: GroupSettings, address: str) -> tuple[Channel, GroupSettings] | None:
-        """Create the group; return None if somebody else was faster."""
+    def _create(self, wanted: GroupSettings, address: str) -> tuple[Channel, GroupSettings]:
+        """Create the group. Raise `OutcomeUnknownError` if another process was faster."""
         channel = self._opened(wanted, "peer:at", 1, ATTEMPT_S)
         own = replace(wanted, address=channel.address)
         found = None
@@ -198,21 +199,34 @@ class Management:
         finally:
             if found != own:
                 channel.close()
-        return (channel, own) if found == own else None
+        if found != own:
+            raise OutcomeUnknownError("somebody else has just created it", happened="no")
+        return channel, own
 
     def _join(
-        self, wanted: GroupSettings, found: GroupSettings, deadline_s: float
-    ) -> tuple[Channel, GroupSettings] | None:
-        """Join a group; return None if its leader is not to be found."""
+        self, wanted: GroupSettings, found: GroupSettings, address: str, deadline_s: float
+    ) -> tuple[Channel, GroupSettings]:
+        """Join a group. Raise `OutcomeUnknownError` if its leader did not let this process in."""
+        if found.address != address:
+            found = self._leader_says(found)
         end_s = min(time.monotonic() + ATTEMPT_S, deadline_s)
-        names = found.names or wanted.names
-        own = replace(found, leader=wanted.leader, names=names)
+        own = replace(found, leader=wanted.leader, names=found.names or wanted.names)
         channel = self._opened(own, f"peer:at/{found.address}", 2, _until(end_s))
         with self._news:
             if self._news.wait_for(lambda: self._is_with(found.leader), _until(end_s)):
                 return channel, replace(own, address=channel.address)
         channel.close()
-        return None
+        raise OutcomeUnknownError(f"there was no view with {found.leader}", happened="no")
+
+    def _leader_says(self, found: GroupSettings) -> GroupSettings:
+        """Return the settings as the leader has them that the name service knows."""
+        try:
+            said = lookup(found.address, found.name, tls=self._tls, plaintext=self._plaintext)
+        except (ConnectionLostError, ConfigurationError) as error:
+            gone = f"its leader {found.leader} is not there: {error}"
+            raise OutcomeUnknownError(gone, happened="no") from None
+        assert said is not None  # a member knows its group
+        return said
 
     def _opened(self, own: GroupSettings, place: str, members_min: int, timeout: float) -> Channel:
         """Return a channel in the group, whose events come to this object."""
