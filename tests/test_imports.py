@@ -144,6 +144,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.patterns": PIPELINES | {"spark.source"},
     "spark.traces": PIPELINES,
     "toolkits": PROGRAMS | {"blocks", "model", "peers", "toolkits"},
+    "toolkits.gcom": PROGRAMS
+    | LAYERS
+    | {"formats", "io.background_loop", "io.peers", "io.transport"}
+    | {"peers", "peers.discovery", "toolkits.gcom.settings", "toolkits.gcom.registry"},
+    "toolkits.gcom.registry": MODEL | {"toolkits.gcom.settings"},
+    "toolkits.gcom.settings": MODEL,
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},
@@ -173,7 +179,7 @@ PURE = (
     | API_WORDS
     | {"api.protocol", "api.messages", "api.group_standing"}
     | {"peers.layers", "peers.membership", "peers.stack", "peers.channel"}
-    | {"peers.log"}
+    | {"peers.log", "toolkits.gcom.registry", "toolkits.gcom.settings"}
 )
 IMPURE = {
     "asyncio",

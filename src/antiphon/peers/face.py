@@ -68,10 +68,10 @@ class ChannelFace(NotPickled, ABC):
 
         `cluster`: `peer:NAME`, or its name alone, for processes of this machine;
         `peer://HOST:PORT,HOST:PORT/NAME` for a list of addresses, of which each process listens at
-        one; `peer:file/DIR/NAME` for a folder that machines share; `peer:dns/SERVICE:PORT/NAME` for
-        a name in DNS; `peer:mdns/NAME` for a local network; `peer:antiphon://HOST:PORT/NAME` for an
-        Antiphon server as name service. With `?min=N` behind it, the call waits for a view of
-        N members.
+        one; `peer:file/DIR/NAME` for a folder that machines share; `peer:at/HOST:PORT/NAME` for
+        those that one of them knows; `peer:dns/SERVICE:PORT/NAME` for a name in DNS;
+        `peer:mdns/NAME` for a local network; `peer:antiphon://HOST:PORT/NAME` for an Antiphon
+        server as name service. With `?min=N` behind it, the call waits for a view of N members.
 
         Raise `ConfigurationError` for a URL or certificates that make no sense, or if those that it
         found refuse it, because they run another stack for instance; `OutcomeUnknownError` if it

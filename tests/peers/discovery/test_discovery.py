@@ -14,7 +14,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.discovery import folder, local
 from antiphon.peers.discovery.folder import Folder
-from antiphon.peers.discovery.listed import Dns, Listed
+from antiphon.peers.discovery.listed import At, Dns, Listed
 from antiphon.peers.discovery.local import Local
 from antiphon.peers.discovery.urls import cluster_of
 
@@ -184,6 +184,21 @@ def test_files_that_were_not_renewed_are_those_of_the_dead(tmp_path: Path) -> No
     asyncio.run(test())
 
 
+# -- Addresses that a newcomer knows --------------------------------------------------------------
+
+
+def test_known_addresses_are_looked_at_and_nobody_founds() -> None:
+    async def test() -> None:
+        found = At(["127.0.0.1:7600", "127.0.0.1:7601"])
+        assert (found.founds, found.listed) == (False, ())
+        assert not await found.enter(A, "127.0.0.1:7602")
+        assert not await found.claim()
+        assert await found.look() == ("127.0.0.1:7600", "127.0.0.1:7601")
+        assert await At([]).look() == ()
+
+    asyncio.run(test())
+
+
 # -- DNS ------------------------------------------------------------------------------------------
 
 
@@ -209,6 +224,8 @@ def test_dns_gives_all_addresses_of_a_name() -> None:
         ("peer://127.0.0.1:7600,[::1]:7601/alarms", "alarms", Listed, 1),
         ("peer:file/some/where/alarms", "alarms", Folder, 1),
         ("peer:file//var/lib/alarms", "alarms", Folder, 1),
+        ("peer:at/alarms", "alarms", At, 1),
+        ("peer:at/127.0.0.1:7600,127.0.0.1:7601/alarms?min=2", "alarms", At, 2),
         ("peer:dns/alarms.local:7600/alarms?min=2", "alarms", Dns, 2),
     ],
 )
@@ -230,6 +247,7 @@ def test_a_list_says_where_to_listen() -> None:
         ("peer:../x..y", "between two dots"),
         ("peer:*", "no wildcards"),
         ("peer://127.0.0.1/c", "is not HOST:PORT"),
+        ("peer:at/x/c", "is not HOST:PORT"),
         ("peer:dns/x/c", "is not HOST:PORT"),
         ("peer:mdns/x/c", "is not a cluster of peers"),
         ("peer:file/c", "is not a cluster of peers"),

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[3]
 class Peer:
     """One process (`peer_program.py`), and all that it has said."""
 
+    program = "tests.process.support.peer_program"
+
     def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
         self.name = options["name"]
         self.events: list[dict[str, Any]] = []
@@ -28,7 +30,7 @@ class Peer:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.process.support.peer_program", json.dumps(options)],
+                [sys.executable, "-m", self.program, json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,4 +1,4 @@
-"""A list of addresses: each process has the same one, and listens at one address of it."""
+"""Lists of addresses: of all processes of a cluster, of some of them, or those that DNS has."""
 
 from __future__ import annotations
 
@@ -10,31 +10,50 @@ from antiphon.io.transport import format_address, parse_address
 from antiphon.model.peer_views import MemberId
 
 
-class Listed:
-    """The addresses of all processes, as the URL lists them. The cluster is founded by all of them
-    together. Raises `FormatError` for what is not an address."""
-
-    def __init__(self, addresses: Sequence[str]) -> None:
-        each = (format_address(parse_address(address)) for address in addresses)
-        self.listen = self.listed = tuple(each)
-        self.founds = True
+class _Unkept:
+    """A discovery that keeps nothing of the processes that enter: none of them founds a cluster by
+    entering."""
 
     async def enter(self, member: MemberId, address: str) -> bool:
-        """Return False: all found it."""
+        """Return False."""
         return False
 
     async def claim(self) -> bool:
         """Return False."""
         return False
 
-    async def look(self) -> Sequence[str]:
-        return self.listed
-
     async def leave(self, last: bool) -> None:
         """Nothing is kept."""
 
 
-class Dns:
+class Listed(_Unkept):
+    """The addresses of all processes, as the URL lists them. The cluster is founded by all of them
+    together. Raises `FormatError` for what is not an address."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.listen = self.listed = _formatted(addresses)
+        self.founds = True
+
+    async def look(self) -> Sequence[str]:
+        return self.listed
+
+
+class At(_Unkept):
+    """The addresses of some processes, by which a newcomer finds all others; none: it is the first
+    one. Nobody founds a cluster here: its views are not primary. Raises `FormatError` for what is
+    not an address."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.listen = ("127.0.0.1:0",)
+        self.listed: tuple[str, ...] = ()
+        self.founds = False
+        self._known = _formatted(addresses)
+
+    async def look(self) -> Sequence[str]:
+        return self._known
+
+
+class Dns(_Unkept):
     """A name that DNS has several addresses for: those of the processes, which all listen at the
     same port. DNS decides nothing, so nobody founds a cluster here: its views are not primary."""
 
@@ -45,14 +64,6 @@ class Dns:
         self._host = host
         self._port = port
 
-    async def enter(self, member: MemberId, address: str) -> bool:
-        """Return False."""
-        return False
-
-    async def claim(self) -> bool:
-        """Return False."""
-        return False
-
     async def look(self) -> Sequence[str]:
         loop = asyncio.get_running_loop()
         try:
@@ -61,5 +72,6 @@ class Dns:
             raise OSError(f"{self._host!r}: {error.strerror}") from None
         return tuple({format_address((str(at[0]), int(at[1]))): None for *_, at in found})
 
-    async def leave(self, last: bool) -> None:
-        """Nothing is kept."""
+
+def _formatted(addresses: Sequence[str]) -> tuple[str, ...]:
+    return tuple(format_address(parse_address(address)) for address in addresses)

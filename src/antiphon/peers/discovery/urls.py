@@ -3,6 +3,7 @@
 - `peer:NAME`, or `NAME` alone: the processes of this machine (`local.py`);
 - `peer://HOST:PORT,HOST:PORT/NAME`: a list of addresses (`listed.py`);
 - `peer:file/DIR/NAME`: a folder that the machines share (`folder.py`);
+- `peer:at/HOST:PORT,HOST:PORT/NAME`, `peer:at/NAME`: some processes, or none yet (`listed.py`);
 - `peer:dns/SERVICE:PORT/NAME`: a name in DNS (`listed.py`);
 - `peer:mdns/NAME`: announcements in a local network (`mdns.py`);
 - `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service (`name_service.py`).
@@ -26,15 +27,15 @@ from antiphon.io.transport import parse_address
 from antiphon.model import destinations
 from antiphon.peers.discovery.discovery import Discovery
 from antiphon.peers.discovery.folder import Folder
-from antiphon.peers.discovery.listed import Dns, Listed
+from antiphon.peers.discovery.listed import At, Dns, Listed
 from antiphon.peers.discovery.local import Local
 from antiphon.peers.discovery.mdns import Mdns
 from antiphon.peers.discovery.name_service import NameService
 
 SCHEME = "peer:"
 FORMS = (
-    "peer:NAME, peer://HOST:PORT,HOST:PORT/NAME, peer:file/DIR/NAME, peer:dns/SERVICE:PORT/NAME, "
-    "peer:mdns/NAME or peer:antiphon://HOST:PORT/NAME"
+    "peer:NAME, peer://HOST:PORT,HOST:PORT/NAME, peer:file/DIR/NAME, peer:at/HOST:PORT/NAME, "
+    "peer:dns/SERVICE:PORT/NAME, peer:mdns/NAME or peer:antiphon://HOST:PORT/NAME"
 )
 
 TLS = ("certificate", "key", "authority")
@@ -92,6 +93,8 @@ def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
             return Folder(place, name)
         if kind == "antiphon:" and place.startswith("/"):
             return NameService(rest, name)
+        if kind == "at":
+            return At(place.split(",") if place else ())
         if rest == "mdns":
             return Mdns(name)
         if kind == "dns":

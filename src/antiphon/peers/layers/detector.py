@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from antiphon.model import failure_detector
 from antiphon.model.peer_views import MemberId, PeerView
@@ -74,7 +74,7 @@ class Detector(Layer):
 
     name = "detector"
     gives = frozenset({"opinions"})
-    headers = (Alive,)
+    headers: ClassVar[tuple[type[Header], ...]] = (Alive,)
 
     def __init__(self, beat_ms: int = 250, floor_ms: int = 2000, ceiling_ms: int = 5000) -> None:
         self._beat_ms = beat_ms
