@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from antiphon.errors import ConfigurationError, ConnectionLostError, FormatError, IllegalStateError
@@ -36,7 +36,7 @@ class Cluster(NamedTuple):
 
 def status(args: argparse.Namespace) -> int:
     """Return 1 unless a process is in a primary view."""
-    found = _look(args)
+    found = look(args.url, _tls(args), args.plaintext)
     if args.json:
         say_json({"processes": list(found.answers.values()), "silent": found.silent})
     else:
@@ -46,7 +46,8 @@ def status(args: argparse.Namespace) -> int:
 
 def reform(args: argparse.Namespace) -> int:
     """Return 1 unless there is a primary view in the end."""
-    found = _look(args)
+    tls = _tls(args)
+    found = look(args.url, tls, args.plaintext)
     if not found.answers:
         raise ConnectionLostError(f"no process of {found.name!r} answers{_listed(found.silent)}")
     for address, process in found.answers.items():
@@ -56,18 +57,22 @@ def reform(args: argparse.Namespace) -> int:
                 "should be; those who cannot reach it are cut off"
             )
     address = max(found.answers, key=lambda each: len(found.answers[each]["members"]))
-    if not (answer := _ask(args, found.name, address, "reform")).good:
+
+    def about(what: str) -> Answer:
+        return _ask(found.name, address, what, tls, args.plaintext)
+
+    if not (answer := about("reform")).good:
         raise IllegalStateError(answer.text)
-    return _wait(args, address, found.name)
+    return _wait(found.name, about, args.json)
 
 
-def _wait(args: argparse.Namespace, address: str, cluster: str) -> int:
+def _wait(cluster: str, about: Callable[[str], Answer], as_json: bool) -> int:
     """Wait until the process that founds the cluster anew is in a primary view."""
     deadline = time.monotonic() + REFORM_S
     while time.monotonic() < deadline:
-        answer: dict[str, Any] = json.loads(_ask(args, cluster, address, "status").text)
+        answer: dict[str, Any] = json.loads(about("status").text)
         if answer["primary"]:
-            if args.json:
+            if as_json:
                 say_json({"reformed": cluster, "members": answer["members"]})
             else:
                 say(f"{cluster} was founded anew: {' '.join(answer['members'])}")
@@ -76,13 +81,13 @@ def _wait(args: argparse.Namespace, address: str, cluster: str) -> int:
     raise IllegalStateError(f"{cluster!r} has no primary view after {REFORM_S:g} s")
 
 
-def _look(args: argparse.Namespace) -> Cluster:
-    _tls(args)  # first: whether or not there is anybody to ask
-    cluster = cluster_of(args.url)
+def look(url: str, tls: Tls | None = None, plaintext: bool = False) -> Cluster:
+    """Ask all processes of this URL that are found. Raise `ConfigurationError` if it is none."""
+    cluster = cluster_of(url)
     answers, silent = {}, {}
     for address in sorted(asyncio.run(_addresses(cluster.discovery))):
         try:
-            answer = _ask(args, cluster.name, address, "status")
+            answer = _ask(cluster.name, address, "status", tls, plaintext)
         except (OSError, FormatError) as error:
             silent[address] = str(error) or type(error).__name__
         else:
@@ -100,8 +105,8 @@ async def _addresses(discovery: Discovery) -> Sequence[str]:
         await discovery.leave(last=False)
 
 
-def _ask(args: argparse.Namespace, cluster: str, address: str, what: str) -> Answer:
-    return ask(address, Question(cluster, what), _tls(args), args.plaintext, ANSWER_S)
+def _ask(cluster: str, address: str, what: str, tls: Tls | None, plaintext: bool) -> Answer:
+    return ask(address, Question(cluster, what), tls, plaintext, ANSWER_S)
 
 
 def _tls(args: argparse.Namespace) -> Tls | None:

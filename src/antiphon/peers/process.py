@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 import threading
 import time
@@ -89,6 +90,7 @@ class Process:
         self.released = Ticket()
         self.refusals: dict[str, str] = {}  # of those that it dialled, by process or address
         self._turned_away: dict[str, str] = {}  # those that dialled it
+        self.server_counts: Callable[[], dict[str, dict[str, int]]] = dict  # of a server over it
         self._refused_for_good = False
         self._loop = loop
         self._call = call
@@ -146,6 +148,7 @@ class Process:
         conversation, transport = self.conversation, self._transport
         return {
             "name": self.me.name,
+            "pid": os.getpid(),
             "cluster": self._cluster.name,
             "address": self.address,
             "view": str(conversation.view),
@@ -157,6 +160,7 @@ class Process:
             "connected": [] if transport is None else [p.name for p in transport.linked],
             "transport": {} if transport is None else transport.counts(),
             "layers": dict(self._running.status()),
+            "server": self.server_counts(),
         }
 
     @property

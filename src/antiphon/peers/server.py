@@ -55,6 +55,7 @@ class PeerServer:
         )
         self._process = Process(loop, loop.call_soon, settings, cluster)
         self._process.driver.provides_state()
+        self._process.server_counts = self.counts
         me = self._process.me
         self.broker = Broker(0)
         journal, _ = open_journal(RamDisk(), _new_number)
