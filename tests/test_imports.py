@@ -163,7 +163,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab.chaos.channels": COMMANDS | {"lab.chaos"},
     "lab.demo": COMMANDS | {"lab.chaos", "lab.chaos.channels", "cli"},
     "lab.experiments": COMMANDS | {"lab.bench"},
-    "lab.experiments.packing": COMMANDS | {"lab.experiments"},
+    "lab.experiments.packing": COMMANDS | {"lab.experiments", "lab.bench"},
 }
 """By room, or by single module: the rooms and single modules that it may import. A module that is
 named here has a rule of its own, and whoever may import its folder may not for that reason import

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from antiphon.lab.experiments import groups
+from antiphon.lab.experiments import architectures, groups
 from antiphon.lab.experiments.output import Output
 from antiphon.lab.experiments.packing import bench, measure, run
 from antiphon.lab.experiments.packing.plan import BURSTS, MIXED, Plan
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 def test_groups(spark: SparkSession, tmp_path: Path) -> None:
     """One configuration; the figures are those that plain Python finds in the same events."""
-    plan = groups.Plan((3,), ("replicated",), (2,), 0.3)
+    plan = groups.Plan((groups.Architecture(3, "replicated"),), (2,), 0.3)
     output = Output(str(tmp_path / "out [1]{2}*"), "Groups")
     rows = groups.evaluate(spark, groups.measure(plan, output.raw), output.raw)
     assert [(row["call"], row["members"], row["lost"]) for row in rows] == [
@@ -43,6 +43,39 @@ def test_groups(spark: SparkSession, tmp_path: Path) -> None:
     stored = json.loads((output.folder / "results.json").read_text(encoding="utf-8"))
     assert stored["results"] == rows
     assert pq.read_table(output.folder / "results.parquet").num_rows == len(rows)
+
+
+def test_architectures(spark: SparkSession, tmp_path: Path) -> None:
+    """Servers and peers beside each other, of the same runs."""
+    plan = groups.Plan((architectures.BASE, architectures.PEERS), (1, 2), 0.3)
+    output = Output(str(tmp_path / "out"), "Architectures")
+    rows = groups.evaluate(spark, groups.measure(plan, output.raw), output.raw)
+    names = ["3 servers, replicated", "peers"]
+    assert [(row["architecture"], row["members"], row["call"], row["lost"]) for row in rows] == [
+        (name, size, call, 0)
+        for name in names
+        for size in plan.sizes
+        for call in architectures.CALLS
+    ]
+    servers, peers = (
+        [row for row in rows if (row["architecture"], row["members"]) == (name, 2)]
+        for name in names
+    )
+    columns = [column for _, column, _ in architectures.MEASURES]
+    assert list(architectures.beside_servers(rows, plan))[1] == (
+        2,
+        *(
+            ours[column] / theirs[column]
+            for ours, theirs in zip(peers, servers, strict=True)
+            for column in columns
+        ),
+    )
+    architectures.tell(rows, plan, output)
+    html = output.finish(rows).read_text(encoding="utf-8")
+    needs_nothing(html)
+    assert html.count("<svg") == len(list(output.folder.glob("*.svg"))) == 6
+    assert "Early latency with send_async" in html
+    assert html.count("<title>peers: 2, ") == 6
 
 
 def test_packing(spark: SparkSession, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_path_without_a_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
         java.choose()
 
 
-@pytest.mark.parametrize("name", ["groups", "packing"])
+@pytest.mark.parametrize("name", ["groups", "architectures", "packing"])
 def test_an_experiment_without_java_measures_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

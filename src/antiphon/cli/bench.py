@@ -11,6 +11,7 @@ from antiphon.cli import arguments
 from antiphon.cli.arguments import duration, positive
 from antiphon.cli.parsers import (
     Commands,
+    Handler,
     add_command,
     add_contexts,
     add_group,
@@ -43,10 +44,9 @@ def _packing(text: str) -> str:
     return text
 
 
-SERVERS = option("--servers", "servers, each a process", 3, type=int, choices=(1, 3, 5))
 MEMBERS = option("--members", "subscribers, each a process", 3, type=positive, metavar="N")
 PUBLISHERS = option(
-    "--publishers", "each a process, all at the leader", 1, type=positive, metavar="N"
+    "--publishers", "each a process; with servers, all at the leader", 1, type=positive, metavar="N"
 )
 SIZE = option("--size", "bytes a message", 100, type=positive, metavar="BYTES")
 POLICY = option(
@@ -75,15 +75,45 @@ TURN = option(
     metavar="S",
 )
 QUICK = flag("--quick", "a few points, to see that it works")
+
+
+def _add_architecture(parser: argparse.ArgumentParser) -> None:
+    """Add `--architecture`, and the options that mean something with servers alone. Call it after
+    the handler is set."""
+    parser.add_argument(
+        "--architecture",
+        choices=("servers", "peers"),
+        default="servers",
+        help="who keeps the messages: servers, or the processes themselves (default: %(default)s)",
+    )
+    number = "servers, each a process (default: 3)"
+    option("--servers", number, type=int, choices=(1, 3, 5))(parser)
+    add_storage(parser, default=None)
+    add_contexts(parser, default=None)
+    command: Handler = parser.get_default("handler")
+
+    def checked(args: argparse.Namespace) -> int:
+        if args.architecture == "servers":
+            args.servers = args.servers or 3
+            args.storage = args.storage or "durable"
+            args.contexts = args.contexts or "replicated"
+        elif args.servers is not None or args.contexts is not None:
+            given = "--servers" if args.servers is not None else "--contexts"
+            parser.error(f"{given} is about servers, and --architecture peers has none")
+        elif args.storage == "durable":
+            parser.error("--architecture peers keeps messages in memory, not --storage durable")
+        return command(args)
+
+    parser.set_defaults(handler=checked)
+
+
 SIDE_BY_SIDE = (
-    SERVERS,
+    _add_architecture,
     MEMBERS,
     PUBLISHERS,
     SIZE,
     POLICY,
     SECONDS,
-    add_storage,
-    add_contexts,
     add_traces,
     add_json,
 )
@@ -99,7 +129,7 @@ COMMANDS = (
     (
         "latency",
         "measure the time from the publish call to the delivery, at a light load",
-        EXAMPLE.replace("throughput", "latency"),
+        "antiphon bench latency --architecture peers --members 5 --seconds 10",
         implementation("antiphon.lab.bench.compare", "latency"),
         SIDE_BY_SIDE,
     ),

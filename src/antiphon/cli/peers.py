@@ -70,7 +70,8 @@ def reform(args: argparse.Namespace) -> int:
     """Return 1 unless there is a primary view in the end."""
     access, found = _looked(args)
     processes = found.objects
-    _check_any(access, found)
+    if not processes:
+        raise _nobody(access.cluster, found.silent)
     for address, process in processes.items():
         if process["primary"]:
             raise IllegalStateError(
@@ -84,20 +85,27 @@ def reform(args: argparse.Namespace) -> int:
 
 
 def groups(url: str) -> tuple[cw.GroupStatus, ...]:
-    """Return the groups of the servers inside the processes of a cluster, as the one knows them
-    that has applied most. Raise `ConnectionLostError` if none answers."""
-    cluster = cluster_of(url)
-    access = Access(cluster.name, Tls(*cluster.files) if cluster.files else None, cluster.plaintext)
-    found = _look(access, cluster.discovery, "server")
-    _check_any(access, found)
-    statuses = (msgspec.json.decode(text, type=cw.Status) for text in found.answers.values())
+    """Return the groups of a cluster, as the server knows them that has applied most. Raise
+    `ConnectionLostError` if none answers."""
+    statuses, silent = servers(url)
+    if not statuses:
+        raise _nobody(cluster_of(url).name, silent)
     return max(statuses, key=lambda status: status.applied).groups
 
 
-def _check_any(access: Access, found: Found) -> None:
-    if not found.answers:
-        listed = "".join(f"; {address}: {why}" for address, why in found.silent.items())
-        raise ConnectionLostError(f"no process of {access.cluster!r} answers{listed}")
+def servers(url: str) -> tuple[list[cw.Status], dict[str, str]]:
+    """Return the status of each server inside a process of a cluster, and, by address, why others
+    have told none."""
+    cluster = cluster_of(url)
+    access = Access(cluster.name, Tls(*cluster.files) if cluster.files else None, cluster.plaintext)
+    found = _look(access, cluster.discovery, "server")
+    answers = found.answers.values()
+    return [msgspec.json.decode(text, type=cw.Status) for text in answers], found.silent
+
+
+def _nobody(cluster: str, silent: dict[str, str]) -> ConnectionLostError:
+    listed = "".join(f"; {address}: {why}" for address, why in silent.items())
+    return ConnectionLostError(f"no process of {cluster!r} answers{listed}")
 
 
 def _wait(access: Access, address: str, as_json: bool) -> int:

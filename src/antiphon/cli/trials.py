@@ -168,6 +168,11 @@ EXPERIMENTS = (
         "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10",
     ),
     (
+        "architectures",
+        "antiphon.lab.experiments.architectures",
+        "latency and throughput of servers and of peers, side by side: the thesis' 5.2 to 5.4",
+    ),
+    (
         "packing",
         "antiphon.lab.experiments.packing.run",
         "packing policies, sizes and sources: JBora's tables 1 to 3",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 import threading
 import time
@@ -150,6 +151,7 @@ class Process:
         conversation, transport = self.conversation, self._transport
         return {
             "name": self.me.name,
+            "pid": os.getpid(),
             "cluster": self._cluster.name,
             "address": self.address,
             "view": str(conversation.view),

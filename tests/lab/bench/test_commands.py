@@ -70,7 +70,22 @@ def test_latency(capsys: pytest.CaptureFixture[str]) -> None:
     check(report)
     check(report["bare_relay"])
     assert report["of_bare_relay"] > 0
+    assert report["architecture"] == "servers"
     assert (report["servers"], report["members"]) == (1, 2)
+
+
+def test_peers(capsys: pytest.CaptureFixture[str]) -> None:
+    """There are no servers, so all of the time is that of publishers and members."""
+    line = "throughput --architecture peers --members 2 --publishers 2"
+    report = run(capsys, *line.split())
+    check(report)
+    check(report["bare_relay"])
+    assert report["architecture"] == "peers"
+    assert not {"servers", "storage", "contexts"} & report.keys()
+    spent = report["cpu_s_per_million_of"]
+    assert (spent["leader"], spent["followers"]) == (0, 0)
+    assert spent["publisher"] > 0 < spent["members"]
+    assert report["messages_per_pack"] > 1
 
 
 def test_figures_for_people(capsys: pytest.CaptureFixture[str]) -> None:

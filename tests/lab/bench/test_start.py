@@ -1,18 +1,39 @@
 """`antiphon bench start`, with a small journal."""
 
 import json
+from statistics import median
 
 import pytest
 
 from antiphon import cli
-from antiphon.lab.bench import start
+from antiphon.lab.bench import peer_joins, start
 from antiphon.lab.bench.start import spread
 
-FIGURES = ("import_ms", "embedded_ms", "cluster_ms", "recovery_ms", "recovery_peak_mb")
+FIGURES = (
+    "import_ms",
+    "embedded_ms",
+    "peer_found_ms",
+    "peer_join_ms",
+    "again_peer_meet_ms",
+    "cluster_ms",
+    "recovery_ms",
+    "recovery_peak_mb",
+)
 
 
 def test_the_spread() -> None:
     assert spread([4.0, 1.0, 2.04]) == {"median": 2.0, "least": 1.0, "most": 4.0}
+
+
+@pytest.mark.process
+def test_programs_without_servers_find_each_other_at_once() -> None:
+    """Whether they come one by one or together, they are in one cluster: `measure` raises unless
+    they are. It takes them less than 100 ms on a quiet machine, and imports come on top; the limits
+    are for a busy one, and below the times after which anybody looks or tries again."""
+    found = peer_joins.measure()
+    for figure in ("peer_join_ms", "peer_meet_ms"):
+        assert 0 < median(found[f"again_{figure}"]) < 1000
+        assert 0 < median(found[figure]) < 5000
 
 
 @pytest.mark.process

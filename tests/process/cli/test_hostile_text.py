@@ -293,6 +293,7 @@ CASES: dict[str, Callable[[World], None] | str] = {
     "demo": OWN_ARGUMENTS,
     "sim": OWN_ARGUMENTS,
     "experiment groups": OWN_ARGUMENTS,
+    "experiment architectures": OWN_ARGUMENTS,
     "experiment packing": OWN_ARGUMENTS,
     **dict.fromkeys(
         (

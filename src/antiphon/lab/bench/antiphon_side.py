@@ -1,5 +1,5 @@
-"""Antiphon's side of a comparison with the bare relay: servers as processes, and clients that use
-the public API as any program would."""
+"""Antiphon's side of a comparison with the bare relay: clients that use the public API as any
+program would, of servers as processes or without servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import antiphon
 from antiphon.lab.bench.processes import PATIENCE_S, ClientProcesses, Job, Shape, Slice
-from antiphon.lab.bench.servers import Servers
+from antiphon.lab.bench.servers import Place
 
 TOPIC = "bench"
 
@@ -55,29 +55,28 @@ _OF_THE_GROUP = (antiphon.ViewMessage, antiphon.SuspicionMessage)
 
 
 class Messaging:
-    """Servers, publishers and members, ready to work."""
+    """Publishers and members at their servers, ready to work."""
 
     def __init__(
         self,
         stack: ExitStack,
         shape: Shape,
-        storage: str,
-        contexts: str = "replicated",
+        servers: Place,
         packing: str = "adaptive",
         trace: str | None = None,
     ) -> None:
         """All ends with the `stack`. With a `trace` the members are those of a group."""
-        self._servers = Servers(stack, shape.servers, storage, contexts)
+        self._servers = servers
         self._clients = stack.enter_context(
             ClientProcesses(shape.load, shape.members, shape.publishers)
         )
-        for url in self._servers.places(shape.members):
+        for url in servers.places(shape.members):
             self._clients.add_member(
                 partial(open_member, trace=trace) if trace else open_receiver, url
             )
         sender = partial(open_sender, trace=trace, packing=packing)
         for _ in range(shape.publishers):
-            self._clients.add_publisher(sender, self._servers.leader.url)
+            self._clients.add_publisher(sender, *servers.places(1))
 
     def work(self, job: Job) -> Slice:
         before = self._servers.spent()

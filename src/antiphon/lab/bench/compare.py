@@ -1,6 +1,12 @@
 """`antiphon bench throughput` and `antiphon bench latency`: Antiphon beside the bare relay.
 
-Publishers and members, each a process; every message goes to all members. Antiphon and the bare
+Publishers and members, each a process; every message goes to all members. With the architecture
+`servers` they are clients of servers, each a process, too; with `peers` each of them is a server
+itself (`peer:`), and there are no others: what such a server spends is its client's time, so
+`leader` and `followers` spend nothing, and `server_peak_mb` is of a client's process. The relay
+then has one server, so that messages take the same way: publisher, orderer, members.
+
+Antiphon and the bare
 relay (`bare_relay.py`) are both there all the time and work in turns, slice by slice, so that other
 load on the machine affects both. Trust `cpu_s_per_million` most, then `of_bare_relay`, then the
 rates, which move with the machine.
@@ -26,6 +32,7 @@ from typing import Any, NamedTuple, Protocol
 from antiphon.lab.bench.antiphon_side import Messaging
 from antiphon.lab.bench.bare_relay import BareRelay
 from antiphon.lab.bench.processes import Flood, Job, Load, Paced, Shape, Slice
+from antiphon.lab.bench.servers import Place, Serverless, Servers
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table
 
@@ -72,10 +79,8 @@ class Bench:
 
     def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
-        self._shape = Shape(args.servers, args.members, Load(args.size), args.publishers)
-        self._ours = Messaging(
-            stack, self._shape, args.storage, args.contexts, args.packing, args.trace
-        )
+        self._shape = Shape(args.servers or 1, args.members, Load(args.size), args.publishers)
+        self._ours = Messaging(stack, self._shape, _place(stack, args), args.packing, args.trace)
         durable = args.storage == "durable"
         self._relay = BareRelay(stack, self._shape, folder if durable else None)
         self._progress = stack.enter_context(Progress())
@@ -105,6 +110,12 @@ class Bench:
     def peaks(self) -> Peaks:
         mb = "server_peak_mb"
         return Peaks({mb: self._ours.peak_mb()}, {mb: self._relay.peak_mb()})
+
+
+def _place(stack: ExitStack, args: argparse.Namespace) -> Place:
+    if args.architecture == "peers":
+        return Serverless(stack)
+    return Servers(stack, args.servers, args.storage, args.contexts)
 
 
 def throughput(args: argparse.Namespace) -> int:
@@ -206,6 +217,7 @@ def times(ours: Figures, relays: Figures) -> Figures:
 # -- Telling ---------------------------------------------------------------------------------------
 
 SETTINGS = (
+    "architecture",
     "servers",
     "members",
     "publishers",
@@ -215,6 +227,7 @@ SETTINGS = (
     "packing",
     "seconds",
 )
+"""Without servers there is neither their number, nor their storage, nor their contexts."""
 
 
 def _report(
@@ -222,7 +235,7 @@ def _report(
 ) -> int:
     ours["spread"]["of_bare_relay"] = _spread(ratios, 3)
     report = {
-        **{name: getattr(args, name) for name in SETTINGS},
+        **{name: found for name in SETTINGS if (found := getattr(args, name)) is not None},
         **ours,
         "of_bare_relay": round(median(ratios), 3),
         "times_bare_relay": times(ours, relays),
@@ -233,7 +246,7 @@ def _report(
 
 
 def show(title: str, report: Figures) -> None:
-    settings = ", ".join(f"{name} {report[name]}" for name in SETTINGS)
+    settings = ", ".join(f"{name} {report[name]}" for name in SETTINGS if name in report)
     table = Table(title=f"{title}: {settings}")
     table.add_column("", no_wrap=True)
     for heading in ("Antiphon", "bare relay", "times"):

@@ -1,7 +1,8 @@
 """`antiphon bench start`: how long imports, servers and recoveries take.
 
 `import_ms`: `import antiphon` in a fresh process, with byte code. `embedded_ms`: in the same
-process, from `connect("embedded:")` until a first message was sent and received. `cluster_ms`: from
+process, from `connect("embedded:")` until a first message was sent and received. `peer_...`: the
+calls of `connect("peer:NAME")` (`peer_joins.py`). `cluster_ms`: from
 the start of three durable servers until one of them has accepted a first message, processes and
 founding included. `recovery_ms`: from the start of a durable server, whose journal has the size
 that was asked for and which was killed (SIGKILL), until it has answered a first request;
@@ -21,11 +22,13 @@ import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import antiphon
+from antiphon.lab.bench import peer_joins
 from antiphon.lab.bench.connections import peak_bytes
 from antiphon.server.admin_client import AdminClient
 from antiphon.server.local_cluster import LocalCluster
@@ -64,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     rounds = range(args.rounds)
     probe()  # leaves the byte code behind
     probes = [probe() for _ in track(rounds, "programs start")]
+    joins = [peer_joins.measure() for _ in track(rounds, "programs find each other")]
     clusters = [start_cluster() for _ in track(rounds, "clusters start")]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
@@ -76,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
         "rounds": args.rounds,
         "import_ms": spread(1000 * imported for imported, _ in probes),
         "embedded_ms": spread(1000 * embedded for _, embedded in probes),
+        **{name: spread(chain(*(one[name] for one in joins))) for name in joins[0]},
         "cluster_ms": spread(1000 * seconds for seconds in clusters),
         "journal_mb": round(journal_bytes / 1e6),
         "recovery_ms": spread(1000 * one.seconds for one in recoveries),

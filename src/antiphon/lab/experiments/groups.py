@@ -7,19 +7,22 @@ late latency. As there, servers with replicated contexts have no stable storage 
 
 The thesis' producer waits for the answer to each message, as JMS has it (`send`); ours is also
 measured without waiting (`send_async`).
+
+`experiment architectures` measures the same, of further architectures (`architectures.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from antiphon.lab.bench.servers import Place, Serverless, Servers
 from antiphon.lab.experiments import published_values, raw_events
 from antiphon.lab.experiments.evaluation import Row, with_losses
 from antiphon.lab.experiments.load_sources import Source
@@ -41,25 +44,45 @@ TEXT = Source((100,))
 WARM_S = 0.3
 
 
+class Architecture(NamedTuple):
+    """Who keeps the messages: servers, or the processes of the members and the producer."""
+
+    servers: int  # 0: each process is its own (`peer:`)
+    contexts: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.servers} servers, {self.contexts}" if self.servers else "peers"
+
+    def start(self, stack: ExitStack) -> Place:
+        if not self.servers:
+            return Serverless(stack)
+        return Servers(stack, self.servers, STORAGE[self.contexts], self.contexts)
+
+
 class Plan(NamedTuple):
     """The measured combinations, and how long each takes."""
 
-    servers: Sequence[int] = (3, 5)
-    contexts: Sequence[str] = ("replicated", "local")
+    architectures: Sequence[Architecture] = tuple(starmap(Architecture, product((3, 5), STORAGE)))
     sizes: Sequence[int] = SIZES
     seconds: float = 2.0
 
-    @property
-    def steps(self) -> int:
-        return len(self.servers) * len(self.contexts) * len(self.sizes)
+
+Tell = Callable[[list[Row], Plan, Output], None]
+"""Writes the report."""
 
 
 def run(args: argparse.Namespace) -> int:
-    plan = Plan(sizes=QUICK_SIZES, seconds=0.5) if args.quick else Plan()
-    session.check(WHAT)
-    output = Output(args.out, "Groups: the thesis' figures 6.7 to 6.10")
+    return conduct(args, WHAT, "Groups: the thesis' figures 6.7 to 6.10", Plan(), tell)
+
+
+def conduct(args: argparse.Namespace, what: str, title: str, plan: Plan, tell: Tell) -> int:
+    """Measure, evaluate and report; return 1 if a message is missing at a member."""
+    if args.quick:
+        plan = plan._replace(sizes=QUICK_SIZES, seconds=0.5)
+    session.check(what)
+    output = Output(args.out, title)
     facts = measure(plan, output.raw)
-    with session.start(WHAT, args.master, latency.SETTINGS) as spark:
+    with session.start(what, args.master, latency.SETTINGS) as spark:
         rows = evaluate(spark, facts, output.raw)
     tell(rows, plan, output)
     path = output.finish(rows)
@@ -77,16 +100,17 @@ def measure(plan: Plan, folder: Path) -> dict[str, Row]:
     """Return the facts of each run; its events are in the folder."""
     facts: dict[str, Row] = {}
     with Progress() as progress:
-        bar = progress.add_task("starting", total=plan.steps)
-        for servers, contexts in product(plan.servers, plan.contexts):
+        bar = progress.add_task("starting", total=len(plan.architectures) * len(plan.sizes))
+        for one in plan.architectures:
             with ExitStack() as stack:
-                clients = ClientProcesses(stack, servers, STORAGE[contexts], contexts)
+                clients = ClientProcesses(stack, one.start(stack))
                 for size in plan.sizes:
-                    progress.update(bar, description=f"{servers} servers, {size} members")
+                    progress.update(bar, description=f"{one}, {size} members")
                     clients.grow(size)
-                    for done in _work(clients, f"{contexts}-{servers}-{size}", plan.seconds):
+                    name = f"{one.contexts or one}-{one.servers}-{size}"
+                    for done in _work(clients, name, plan.seconds):
                         raw_events.write(done, folder)
-                        where = {"servers": servers, "contexts": contexts, "members": size}
+                        where = {"architecture": str(one), **one._asdict(), "members": size}
                         facts[done.run.name] = {**where, **_known(done)}
                     progress.advance(bar)
     return facts
@@ -110,35 +134,45 @@ def _known(done: Done) -> Row:
 def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[Row]:
     found = latency.rows(latency.by_run(latency.messages(session.parquet(spark, folder))))
     by_name = {row["run"]: row for row in found}
-    return [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
+    rows = [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
+    return [{**row, "cpu_us": row["cpu_s"] / max(1, row["deliveries"]) * 1e6} for row in rows]
 
 
 # -- Telling ---------------------------------------------------------------------------------------
 
 
 def tell(rows: list[Row], plan: Plan, output: Output) -> None:
-    output.setting(
-        "A producer publishes messages of 100 bytes at full speed to a group whose members are "
-        f"spread over the servers, for {plan.seconds:g} s each: once with `send`, which waits for "
-        "the answer to each message as JMS has it, and once with `send_async`."
-    )
+    output.setting(setting(plan))
     output.report.text(
         f"Published: {published_values.THESIS}; {published_values.THESIS_SETTING}. Of its curves "
         "we have "
         "what the text says of them, and no values; the table at the end has that beside ours."
     )
     for contexts, first, second in (("replicated", "6.7", "6.8"), ("local", "6.9", "6.10")):
-        if contexts in plan.contexts:
-            _figures(rows, plan, output, contexts, (first, second))
+        measured = [one for one in plan.architectures if one.contexts == contexts]
+        if measured:
+            _figures(rows, measured, output, (first, second))
     output.report.heading("Beside what is published")
     output.report.table(("", "published", "here"), list(beside_published(rows, plan)))
+    tell_all(rows, output)
+
+
+def setting(plan: Plan) -> str:
+    """Return how it was measured, as a sentence."""
+    return (
+        "A producer publishes messages of 100 bytes at full speed to a group whose members are "
+        f"spread over the servers, for {plan.seconds:g} s each: once with `send`, which waits for "
+        "the answer to each message as JMS has it, and once with `send_async`."
+    )
+
+
+def tell_all(rows: list[Row], output: Output) -> None:
     output.report.heading("All values")
     output.report.table(_HEADER, [_values(row) for row in rows])
 
 
 _HEADER = (
-    "contexts",
-    "servers",
+    "architecture",
     "members",
     "call",
     "messages/s",
@@ -152,21 +186,21 @@ _HEADER = (
 
 
 def _values(row: Row) -> list[str | int | float | None]:
-    names = ("contexts", "servers", "members", "call", "messages_per_s")
+    names = ("architecture", "members", "call", "messages_per_s")
     latencies = ("early_p50_ms", "early_p99_ms", "late_p50_ms", "late_p99_ms")
-    cpu_us = row["cpu_s"] / max(1, row["deliveries"]) * 1e6
-    return [*(row[name] for name in (*names, *latencies)), cpu_us, row["lost"]]
+    return [*(row[name] for name in (*names, *latencies, "cpu_us", "lost"))]
 
 
 def _figures(
-    rows: list[Row], plan: Plan, output: Output, contexts: str, numbers: tuple[str, str]
+    rows: list[Row], measured: list[Architecture], output: Output, numbers: tuple[str, str]
 ) -> None:
     early, rate = numbers
+    contexts = measured[0].contexts
     output.report.heading(f"Figures {early} and {rate}: {contexts} contexts")
     for call in ("send", "send_async"):
         latencies = [
-            Line(f"{servers} servers, {kind}", _curve(rows, contexts, servers, call, column), late)
-            for servers in plan.servers
+            Line(f"{one.servers} servers, {kind}", curve(rows, one, call, column), late)
+            for one in measured
             for kind, column, late in (
                 ("early", "early_p50_ms", False),
                 ("late", "late_p50_ms", True),
@@ -175,17 +209,17 @@ def _figures(
         title = f"{early} Latency with {call}, {contexts}"
         output.chart(title, "members", "ms (p50)", latencies)
         rates = [
-            Line(f"{servers} servers", _curve(rows, contexts, servers, call, "messages_per_s"))
-            for servers in plan.servers
+            Line(f"{one.servers} servers", curve(rows, one, call, "messages_per_s"))
+            for one in measured
         ]
         output.chart(f"{rate} Throughput with {call}, {contexts}", "members", "messages/s", rates)
 
 
-def _curve(
-    rows: list[Row], contexts: str, servers: int, call: str, column: str
+def curve(
+    rows: list[Row], architecture: Architecture, call: str, column: str
 ) -> list[tuple[float, float]]:
-    wanted = (contexts, servers, call)
-    found = [r for r in rows if (r["contexts"], r["servers"], r["call"]) == wanted]
+    """Return the values of a column over the number of members."""
+    found = [r for r in rows if (r["architecture"], r["call"]) == (str(architecture), call)]
     return sorted((row["members"], row[column]) for row in found)
 
 

@@ -1,4 +1,4 @@
-"""A cluster, a group of members and a publisher, each a process, that work run by run.
+"""A group of members and a publisher, each a process, that work run by run.
 
 Every process notes the time when it sent or received a message, in memory: to write the trace of
 `connect(trace=...)` costs a member many times more than receiving, and would be measured instead.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.lab.bench.processes import PATIENCE_S, context, hear, start
-from antiphon.lab.bench.servers import Servers
+from antiphon.lab.bench.servers import Place
 from antiphon.lab.experiments.load_sources import Source, emit, number_of
 
 GROUP = "experiment"
@@ -140,12 +140,12 @@ def _runs(member: antiphon.Member, counts: Any, place: int) -> Iterator[Delivere
 
 
 class ClientProcesses:
-    """All ends with the `stack`."""
+    """The members and publishers at these servers; all end with the `stack`."""
 
-    def __init__(self, stack: ExitStack, servers: int, storage: str, contexts: str) -> None:
+    def __init__(self, stack: ExitStack, servers: Place) -> None:
         self._stack = stack
-        self._servers = Servers(stack, servers, storage, contexts)
-        self._places = self._servers.places(MEMBERS_MAX)
+        self._servers = servers
+        self._places = servers.places(MEMBERS_MAX)
         self._counts = context.RawArray(c_uint64, MEMBERS_MAX)
         self._members: list[Pipe] = []
 
@@ -161,7 +161,7 @@ class ClientProcesses:
     @contextmanager
     def publisher(self, packing: str = "adaptive") -> Iterator[Callable[[Run], Done]]:
         """Start a publisher; yield the function that gives it a run."""
-        pipe, process = self._start(publish, self._counts, self._servers.leader.url, packing)
+        pipe, process = self._start(publish, self._counts, self._places[0], packing)
         hear(pipe, PATIENCE_S)
         try:
             yield lambda run: self._work(pipe, run)

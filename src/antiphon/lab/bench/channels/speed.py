@@ -30,6 +30,7 @@ from antiphon.lab.bench.channels import members, star
 from antiphon.lab.bench.channels.peers import Peers
 from antiphon.lab.bench.compare import Side
 from antiphon.lab.bench.processes import Flood, Load, Paced, Shape, Slice
+from antiphon.lab.bench.servers import Servers
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table
 
@@ -72,7 +73,7 @@ def _run(size: int, args: argparse.Namespace, tell: Callable[[str], None]) -> Fi
         sides: dict[str, Side] = {
             "channel": channel,
             "star": Peers(stack, load, count, star.open_peer),
-            "servers": Messaging(stack, shape, "memory"),
+            "servers": Messaging(stack, shape, Servers(stack, shape.servers, "memory")),
         }
         tell(f"{size} bytes: warming up")
         packs = per_pack(channel.work(Flood(WARM_S)), load)

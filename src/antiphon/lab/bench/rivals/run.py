@@ -31,6 +31,7 @@ from antiphon.lab.bench.rivals import common
 from antiphon.lab.bench.rivals import report as peers_report
 from antiphon.lab.bench.rivals.common import MEMBERS, SERVERS, Contender
 from antiphon.lab.bench.rivals.report import DURABLE, MEMORY, OURS, Turns
+from antiphon.lab.bench.servers import Servers
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress
 
@@ -90,7 +91,8 @@ def _ours(name: str, storage: str, synced: str) -> Contender:
 
 
 def _open_ours(storage: str, stack: ExitStack, size: int, _: Path) -> Messaging:
-    return Messaging(stack, Shape(SERVERS, MEMBERS, Load(size)), storage)
+    shape = Shape(SERVERS, MEMBERS, Load(size))
+    return Messaging(stack, shape, Servers(stack, SERVERS, storage))
 
 
 def _promises(contender: Contender) -> dict[str, str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from antiphon.lab.bench.servers import Servers
 from antiphon.lab.experiments.evaluation import Row
 from antiphon.lab.experiments.packing.plan import MEMBERS, SERVERS, SOURCES, Plan
 from antiphon.lab.experiments.processes import ClientProcesses, Done, Run
@@ -35,7 +36,7 @@ def measure(plan: Plan, take: Take) -> None:
         ExitStack() as stack,
     ):
         bar = progress.add_task("starting", total=len(plan.degrees))
-        clients = ClientProcesses(stack, SERVERS, "memory", "replicated")
+        clients = ClientProcesses(stack, Servers(stack, SERVERS, "memory"))
         clients.grow(MEMBERS)
         for source in plan.degrees:
             progress.update(bar, description=source)
