@@ -11,6 +11,7 @@ from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.stack.stack import Stack
 from antiphon.peers.whiteboard.whiteboard import (
     AGAIN_MS,
+    GONE_MAX,
     WAIT_MS,
     Numbers,
     Whiteboard,
@@ -194,16 +195,40 @@ def test_what_is_written_while_the_view_changes_arrives() -> None:
     assert read(g, "b") == read(g, "c") == {"a": 5}
 
 
-def test_processes_that_are_gone_are_forgotten() -> None:
+def test_nothing_is_sent_to_processes_that_are_gone() -> None:
     g = group()
-    write(g, "c", 7)
-    g.advance(WAIT_MS)
     g.crash("c")
     change(g, "a", "b")
-    assert read(g, "a") == read(g, "b") == {}
+    g.run()
     write(g, "a", 1)
     g.advance(WAIT_MS)
-    assert not g.links["a", "c"]
+    assert read(g, "b") == {"a": 1}
+    assert g.layer("a", Whiteboard).status()["lacking"] == []
+    assert ("a", "c") not in g.links or not g.links["a", "c"]
+
+
+def test_a_late_frame_of_one_that_was_gone_brings_no_older_number() -> None:
+    g = group()
+    write(g, "c", 1)
+    g.send("c", "first")
+    (late,) = g.links["c", "a"]
+    write(g, "c", 2)
+    g.advance(WAIT_MS)
+    change(g, "a", "b")
+    change(g, "a", "b", "c")
+    g.running["a"].received(g.ids["c"], late, g.now_ms)
+    g.collect("a")
+    assert read(g, "a") == {"c": 2}
+
+
+def test_of_many_that_are_gone_the_first_are_forgotten() -> None:
+    g = group()
+    layer = g.layer("a", Whiteboard)
+    for life in range(GONE_MAX + 10):
+        layer.up(written(1, life), replace(g.ids["c"], incarnation=2 + life), 0)
+    change(g, "a", "b")
+    *_, told = (event for event in g.told["a"] if isinstance(event, Numbers))
+    assert [*told.of.values()] == [*range(10, GONE_MAX + 10)]
 
 
 def test_another_life_begins_anew() -> None:

@@ -19,6 +19,9 @@ WAIT_MS = 275
 are a bit more frequent (`Detector`), so that hardly happens."""
 AGAIN_MS = 1000
 """A number is sent again after this time: the connection that carried it may have been lost."""
+GONE_MAX = 100
+"""Numbers of this many processes are kept that are neither connected nor in the view: frames of
+theirs that come late must not bring older ones."""
 
 VALUE_MIN, VALUE_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -130,6 +133,7 @@ class Whiteboard(Layer):
         """Take a number, unless a later one of the same process is known; return whether."""
         is_newer = version > self._known.get(process, (0, 0))[0]
         if is_newer:
+            self._known.pop(process, None)  # so that the last one heard of stands last
             self._known[process] = version, value
         return is_newer
 
@@ -151,10 +155,12 @@ class Whiteboard(Layer):
         return ()
 
     def _forget(self) -> None:
-        """Forget processes that are neither connected nor in the view."""
+        """Send nothing to processes that are neither connected nor in the view, and forget the
+        numbers of those of which nothing has come for the longest time."""
         others = self._others()
         self._lacking &= others
-        for process in self._known.keys() - others - {self.me}:
+        gone = [one for one in self._known if one not in others and one != self.me]
+        for process in gone[: len(gone) - GONE_MAX]:
             del self._known[process]
 
     def summary(self) -> Any:
