@@ -145,6 +145,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.patterns": PIPELINES | {"spark.source"},
     "spark.traces": PIPELINES,
     "toolkits": PROGRAMS | {"blocks", "model", "peers", "toolkits"},
+    "toolkits.jbora": PROGRAMS | {"peers", "toolkits.jbora.pure"},
+    "toolkits.jbora.pure": {"errors"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},
@@ -174,7 +176,7 @@ PURE = (
     | API_WORDS
     | {"api.protocol", "api.messages", "api.group_standing"}
     | {"peers.layers", "peers.membership", "peers.stack", "peers.channel", "peers.whiteboard"}
-    | {"peers.log"}
+    | {"peers.log", "toolkits.jbora.pure"}
 )
 IMPURE = {
     "asyncio",
