@@ -26,9 +26,10 @@ class Peer:
         self._news = threading.Condition()
         self._answers = 0
         self._log = log
+        module = f"tests.process.support.{options.get('program', 'peer_program')}"
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.process.support.peer_program", json.dumps(options)],
+                [sys.executable, "-m", module, json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -148,7 +149,7 @@ class Peers:
     """The processes of one cluster, on this machine."""
 
     def __init__(self, folder: Path, url: str = "peer:c", **options: Any) -> None:
-        """`options`: those of all processes; see `peer_program.py`."""
+        """`options`: those of all processes; see `peer_program.py`, or the other `program`."""
         self.url = url
         self.all: list[Peer] = []
         self._folder = folder
