@@ -11,7 +11,6 @@ class Stay(NamedTuple):
 
     view: str
     primary: bool
-    members: tuple[str, ...]
     bodies: tuple[str, ...]
     next: str = ""
     next_primary: bool = False
@@ -30,16 +29,14 @@ def stays(events: Iterable[Mapping[str, Any]]) -> list[Stay]:
     """Return the stays of a process that has said this (`jbora_program.py`); the last one, which is
     not over, is left out."""
     found: list[Stay] = []
-    members: tuple[str, ...]
     bodies: list[str]
-    view, primary, members, bodies = "", False, (), []
+    view, primary, bodies = "", False, []
     for event in events:
         if "view" in event:
             if view:
                 after = str(event["id"]), bool(event["primary"])
-                found.append(Stay(view, primary, members, tuple(bodies), *after))
+                found.append(Stay(view, primary, tuple(bodies), *after))
             view, primary, bodies = str(event["id"]), bool(event["primary"]), []
-            members = tuple(event["view"])
         elif "got" in event:
             bodies.append(str(event["got"]))
     return found

@@ -73,8 +73,7 @@ def test_who_leaves_the_primary_view_was_given_a_prefix(tmp_path: Path) -> None:
     finding = check(histories)
     assert finding.violations == []
     assert finding.parted >= 3 * 2 * 3
-    assert all(stay.bodies for stay in histories["a"] if len(stay.members) == len(NAMES))
-    print(finding, [len(s.bodies) for s in histories["a"]])
+    assert finding.shorter > 0
 
 
 class Client:

@@ -7,7 +7,7 @@ from tests.process.support.prefix import Stay, check, stays
 
 def stay(bodies: str, after: str) -> Stay:
     """Return a stay in a primary view; the name of the next one is in capitals if it is primary."""
-    return Stay("v", True, ("p", "q"), tuple(bodies), after, after.isupper())
+    return Stay("v", True, tuple(bodies), after, after.isupper())
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_what_holds_and_what_does_not(p: Stay, q: Stay, holds: bool) -> None:
 
 
 def test_only_primary_views_count() -> None:
-    p, q = (Stay("v", False, ("p", "q"), bodies, "W", True) for bodies in (("1",), ("2",)))
+    p, q = (Stay("v", False, bodies, "W", True) for bodies in (("1",), ("2",)))
     assert check({"p": [p], "q": [q]}).violations == []
 
 
@@ -45,4 +45,4 @@ def test_what_a_process_has_said_becomes_stays() -> None:
         {"view": ["p", "q"], "id": "2", "primary": False},
         {"got": "z"},
     ]
-    assert stays(events) == [Stay("1", True, ("p",), ("x", "y"), "2", False)]
+    assert stays(events) == [Stay("1", True, ("x", "y"), "2", False)]
