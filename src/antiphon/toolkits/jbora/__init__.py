@@ -32,8 +32,11 @@ a function as well, for states that messages change. Adaptive packing is always 
 """
 
 from antiphon import Message
+from antiphon._names import adopt
 from antiphon.toolkits.jbora.group import Event, Group, Whiteboard
 from antiphon.toolkits.jbora.pure.answers import Answers
 from antiphon.toolkits.jbora.pure.events import LocalCall, View, ViewChange
 
 __all__ = ["Answers", "Event", "Group", "LocalCall", "Message", "View", "ViewChange", "Whiteboard"]
+
+adopt(__name__, __all__)
