@@ -156,6 +156,11 @@ def obey(server: Server, stop: threading.Event, order: dict[str, Any]) -> Any:
         case {"chatter": False}:
             stop.set()
             return True
+        case {"put": value}:
+            server.group.whiteboard.put_value(value)
+            return value
+        case {"get": name}:
+            return server.group.whiteboard.get_value(name)
         case {"doom": request}:
             server.doomed.add(request)
             return True
@@ -167,7 +172,7 @@ def obey(server: Server, stop: threading.Event, order: dict[str, Any]) -> Any:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    group = jbora.Group(options["url"], name=options["name"])
+    group = jbora.Group(options["url"], name=options["name"], trace=options.get("trace"))
     began = time.monotonic()
     group.join(30)
     server = Server(group, options.get("exchanges", True))

@@ -4,6 +4,7 @@ clients send again to another server."""
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.channels.links import Network, Pair
+from antiphon.lab.chaos.channels.run import judged, read_traces
 from antiphon.server.local_cluster import HOST, free_port
-from tests.process.support.peer_processes import Peer, Peers, peers_in
+from tests.process.support.peer_processes import Peer, Peers, peers_in, wait_until
 from tests.process.support.prefix import check, stays
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
@@ -29,7 +31,8 @@ def behind_gates(folder: Path, *names: str) -> Iterator[tuple[list[Peer], Networ
     targets = {name: (HOST, free_port()) for name in names}
     with Network(targets) as network:
         gates = ",".join(map(format_address, network.gates.values()))
-        with peers_in(folder, program="jbora_program", exchanges=False) as peers:
+        options = {"program": "jbora_program", "exchanges": False, "trace": str(folder)}
+        with peers_in(folder, **options) as peers:
             for name in names:
                 own = format_address(targets[name]), format_address(network.gates[name])
                 peers.begin(name, url=f"peer://{gates}/c?listen={own[0]}&address={own[1]}")
@@ -70,6 +73,9 @@ def test_who_leaves_the_primary_view_was_given_a_prefix(tmp_path: Path) -> None:
         for peer in peers:
             assert peer.ask(chatter=False)
         histories = {peer.name: stays(peer.events) for peer in peers}
+    events = read_traces(tmp_path)
+    assert len({event.life for event in events}) == len(NAMES)
+    assert judged(events, complete=False) == []  # the checks of all orders
     finding = check(histories)
     assert finding.violations == []
     assert finding.parted >= 3 * 2 * 3
@@ -118,3 +124,28 @@ def test_a_request_that_comes_again_elsewhere_counts_once(tmp_path: Path) -> Non
             peer.wait(lambda events: {"carried_out": "r4", "total": 13} in events, "r4")
             assert carried_out(peer) == ["r1", "r2", "r3", "r4"]
         assert carried_out(fresh) == ["r4"]
+
+
+@pytest.mark.in_turn
+def test_fifty_clients_are_served_while_servers_come_and_go(tmp_path: Path) -> None:
+    with peers_in(tmp_path, program="jbora_program") as peers:
+        a, b, c = peers.group("a", "b", "c")
+        client = Client(peers)
+
+        def ask(number: int) -> list[int]:
+            return [client.ask("a", f"{number} {turn}")["answer"] for turn in range(6)]
+
+        with ThreadPoolExecutor(50) as clients:
+            asking = [clients.submit(ask, number) for number in range(50)]
+            a.wait(lambda events: any("carried_out" in event for event in events), "a request")
+            c.kill()
+            d = peers.join("d")
+            sums = [one for each in asking for one in each.result()]
+        assert sorted(sums) == [*range(1, 301)]
+        for peer in (a, b):
+            peer.wait_view("a", "b", "d", primary=True)
+            peer.wait(lambda events: any(e.get("total") == 300 for e in events), "all requests")
+        assert client.ask("d", "0 0", add=1000) == {"answer": client.ask("b", "0 0")["answer"]}
+        assert a.ask(put=-7) == -7
+        for peer in (a, b, d):
+            wait_until(lambda peer=peer: peer.ask(get="a") == -7, "the number of a")  # type: ignore[misc]

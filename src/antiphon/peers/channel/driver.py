@@ -215,7 +215,8 @@ class ChannelDriver:
             return
         self._carry_out(now_ms)
         self._transfer_states(now_ms)
-        self._write_number(now_ms)
+        if self._conversation.board.has_unwritten:
+            self._write_number(now_ms)
         self._hand_down(now_ms)
         self._look_at_reader(now_ms)
         if self._conversation.leaving:
@@ -267,11 +268,9 @@ class ChannelDriver:
     def _write_number(self, now_ms: int) -> None:
         """Have the layer take what the program has written on the whiteboard: before messages that
         the program has sent, for these can carry it."""
-        board = self._conversation.board
-        if self._whiteboard is None or not board.has_unwritten:
-            return
+        assert self._whiteboard is not None
         with self._lock:
-            number = board.take_written()
+            number = self._conversation.board.take_written()
         self._running.act(self._whiteboard, self._whiteboard.write(number, now_ms), now_ms)
         self._carry_out(now_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -110,9 +111,11 @@ class Group:
         everything that was received, if it has lost its group.
         """
         flow = self._joined.flow
+        until = None if timeout is None else time.monotonic() + timeout
         while (event := flow.take(timeout)) is not None:
             if not self._is_state(event):
                 return self._seen(event)
+            timeout = None if until is None else max(0.0, until - time.monotonic())
         return None
 
     def _seen(self, event: Any) -> Event:
