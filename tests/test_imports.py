@@ -36,7 +36,7 @@ API_WORDS = {"api.arguments", "api.modes", "api.signatures"}
 VALUES = BYTES | API_WORDS | {"api.protocol", "api.messages"}
 PROGRAMS = {"errors", "_names", "antiphon", "aio"}
 """What a program of a user may import."""
-LAYERS = MODEL | {"peers.layers", "peers.membership", "peers.stack"}
+LAYERS = MODEL | {"peers.layers", "peers.membership", "peers.stack", "peers.whiteboard"}
 PIPELINES = PROGRAMS | {"model", "formats", "spark", "terminal"}
 SIMULATED = BYTES | {"checkers", "sim"}
 CLUSTERS = SIMULATED | MACHINE_ROOMS | {"log.quorum", "log.effects"}
@@ -118,7 +118,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "peers.discovery": MODEL | {"aio", "io.transport"},
     "peers.layers": MODEL,
     "peers.membership": MODEL | {"peers.layers"},
-    "peers.stack": MODEL | {"peers.layers", "peers.membership"},
+    "peers.stack": MODEL | {"peers.layers", "peers.membership", "peers.whiteboard"},
+    "peers.whiteboard": MODEL | {"peers.layers"},
     "sim": CLUSTERS
     | {"sim.cluster", "sim.programs", "sim.judges", "sim.services"}
     | {"broker.home", "journal", "log.settings"},
@@ -150,6 +151,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"peers", "peers.discovery", "toolkits.gcom.settings", "toolkits.gcom.registry"},
     "toolkits.gcom.registry": MODEL | {"toolkits.gcom.settings"},
     "toolkits.gcom.settings": MODEL,
+    "toolkits.jbora": PROGRAMS | {"peers", "toolkits.jbora.pure"},
+    "toolkits.jbora.pure": {"errors"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},
@@ -178,8 +181,9 @@ PURE = (
     | {"driver", "io.rules", "blocks.errors", "blocks.pure"}
     | API_WORDS
     | {"api.protocol", "api.messages", "api.group_standing"}
-    | {"peers.layers", "peers.membership", "peers.stack", "peers.channel"}
-    | {"peers.log", "toolkits.gcom.registry", "toolkits.gcom.settings"}
+    | {"peers.layers", "peers.membership", "peers.stack", "peers.channel", "peers.whiteboard"}
+    | {"peers.log"}
+    | {"toolkits.gcom.registry", "toolkits.gcom.settings", "toolkits.jbora.pure"}
 )
 IMPURE = {
     "asyncio",

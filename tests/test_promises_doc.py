@@ -16,6 +16,7 @@ from antiphon.broker.machine.sessions import producers
 from antiphon.model import destinations
 from antiphon.peers.channel import driver
 from antiphon.peers.layers import detector, state
+from antiphon.peers.whiteboard import whiteboard
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/PROMISES.md").read_text(encoding="utf-8")
@@ -38,6 +39,7 @@ TIMES = {
     "a member whose connection was lost": f"after {detector.ANSWER_MS / 1000} s",
     "a program that takes nothing": f"after {driver.BEHIND_MS // 1000} s",
     "a member that hands out a state": f"after {state.PATIENCE_MS // 1000} s",
+    "a value on the whiteboard": f"after {(whiteboard.WAIT_MS + 25) / 1000:.1f} s",
     "`close` waits": f"{driver.LEAVE_MS // 1000} s",
 }
 

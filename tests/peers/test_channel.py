@@ -45,6 +45,7 @@ from antiphon.peers.layers.layer import (
 )
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.stacks import total_uniform
+from tests.api.support.steps import until
 from tests.peers.support.fronts import AwaitedChannel
 from tests.process.support.peer_processes import free_addresses
 
@@ -105,6 +106,32 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def front(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "asyncio":
         monkeypatch.setattr(peers, "Channel", AwaitedChannel)
+
+
+def test_a_whiteboard_is_written_and_read() -> None:
+    stack = total_uniform(whiteboard=True)
+    with peers.Channel(stack, name="a") as a, peers.Channel(stack, name="b") as b:
+        with pytest.raises(IllegalStateError, match="not connected"):
+            a.put_value(7)
+        a.connect("c")
+        a.put_value(7)
+        b.connect("c")
+        until(lambda: len(a.view.members) == 2)
+        assert b.get_value("a") == 7  # a view begins with all values
+        b.put_value(-1)
+        until(lambda: a.get_value("b") == -1)
+        assert a.get_value(a.view.processes[0]) == 7
+        b.close()
+        until(lambda: len(a.view.members) == 1)
+        assert a.get_value("b") is None
+
+
+def test_a_stack_without_a_whiteboard_says_so(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, _ = pair
+    with pytest.raises(IllegalStateError, match="no layer for a whiteboard"):
+        a.put_value(7)
+    with pytest.raises(IllegalStateError, match="no layer for a whiteboard"):
+        a.get_value("b")
 
 
 @pytest.fixture

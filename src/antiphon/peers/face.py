@@ -140,6 +140,22 @@ class ChannelFace(NotPickled, ABC):
         gone or failed, or the channel has lost its cluster; `IllegalStateError` if the channel is
         not connected, takes over a state already, or its stack has no layer `State`."""
 
+    def put_value(self, value: int) -> None:
+        """Write this process's number on the whiteboard, for a stack that has one
+        (`total_uniform(whiteboard=True)`). The others read it with `get_value`, this process at
+        once and they soon: it travels with what is sent to them anyway, and while nothing else is,
+        a quarter of a second later. It has no order with messages, and whoever reads misses what
+        was soon replaced, but never sees an older number after a newer one.
+
+        Raise `TypeError` or `ValueError` for what is not an int of 64 bits; `IllegalStateError` if
+        the channel is not connected or its stack has no layer `Whiteboard`."""
+        self._core.put_value(value)
+
+    def get_value(self, member: str | MemberId) -> int | None:
+        """Return the number that a member of the newest view has on the whiteboard, as far as it
+        has arrived; None if it has written none, or is not a member. Errors: see `put_value`."""
+        return self._core.get_value(member)
+
     @abstractmethod
     def status(self) -> Any:
         """Return how the channel is doing, for people: its view, its connections, for whom it

@@ -40,6 +40,7 @@ from antiphon.peers.layers.state import Outcome
 from antiphon.peers.pack import Pack
 from antiphon.peers.process import Process, Settings, logger
 from antiphon.peers.state_files import StateFile, source_of
+from antiphon.peers.whiteboard.whiteboard import VALUE_MAX, VALUE_MIN
 
 AGREED = Level.AGREED
 
@@ -162,6 +163,28 @@ class ChannelCore:
         call(ask)
         yield Pause(answered)
         return status
+
+    # -- The whiteboard --------------------------------------------------------------------------
+
+    def put_value(self, value: int) -> None:
+        """Write a number of this process on the whiteboard."""
+        if type(value) is not int:
+            raise TypeError(f"a value on the whiteboard is an int, not {value!r}")
+        if not VALUE_MIN <= value <= VALUE_MAX:
+            raise ValueError(f"a value on the whiteboard has at most 64 bits: {value} has more")
+        self._with_whiteboard.driver.do(lambda c: c.board.put(value))
+
+    def get_value(self, member: Address) -> int | None:
+        """Return the newest number of a member that has arrived."""
+        return self._with_whiteboard.conversation.number_of(member)
+
+    @property
+    def _with_whiteboard(self) -> Process:
+        """The process, if the channel is open and has a whiteboard. Raises why it is not."""
+        process = self.usable
+        if "whiteboard" not in self.settings.stack.gives:
+            raise IllegalStateError("the stack of this channel has no layer for a whiteboard")
+        return process
 
     # -- Sending ---------------------------------------------------------------------------------
 

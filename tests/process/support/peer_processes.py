@@ -15,12 +15,13 @@ from typing import Any
 
 WAIT_S = 30.0
 ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.process.support.peer_program"
+"""What a process runs, unless its options name another `program`."""
 
 
 class Peer:
-    """One process (`peer_program.py`), and all that it has said."""
-
-    program = "tests.process.support.peer_program"
+    """One process (`peer_program.py`, or another one that takes orders), and all that it has
+    said."""
 
     def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
         self.name = options["name"]
@@ -30,7 +31,7 @@ class Peer:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.program, json.dumps(options)],
+                [sys.executable, "-m", options.get("program", PROGRAM), json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -150,7 +151,7 @@ class Peers:
     """The processes of one cluster, on this machine."""
 
     def __init__(self, folder: Path, url: str = "peer:c", **options: Any) -> None:
-        """`options`: those of all processes; see `peer_program.py`."""
+        """`options`: those of all processes; see `peer_program.py`, or the other `program`."""
         self.url = url
         self.all: list[Peer] = []
         self._folder = folder

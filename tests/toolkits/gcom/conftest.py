@@ -26,8 +26,6 @@ def group(*names: str, multicast: Multicast = Multicast.RELIABLE) -> Mesh:
 class Member(Peer):
     """One process (`program.py`)."""
 
-    program = "tests.toolkits.gcom.program"
-
     def wait_led(self, leader: str, *members: str) -> None:
         """Wait until it is in a view of these, with this leader."""
         wanted = {"members": sorted(members), "leader": leader}
@@ -66,6 +64,7 @@ class Town:
     def _begin(self, **options: Any) -> Member:
         self._starts += 1
         log = self._folder / f"{options['name']}-{self._starts}.log"
+        options["program"] = "tests.toolkits.gcom.program"
         member = Member(options, dict(os.environ), log)
         self._all.append(member)
         return member

@@ -30,6 +30,7 @@ from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut
 from antiphon.peers.stack.running import Delivered, Parting, Shown
+from antiphon.peers.whiteboard.board import Board
 
 logger = logging.getLogger("antiphon.peers.channel")
 
@@ -46,6 +47,7 @@ class Conversation:
         self.cluster = cluster
         self.inbox = Inbox()
         self.states = States()
+        self.board = Board(me)
         self.joined = Ticket()  # it is in a view with others or in a primary one, or will not be
         self.ended = Ticket()  # it is over
         self.leaving = False  # the program wants it to end
@@ -96,6 +98,19 @@ class Conversation:
         raise InvalidDestinationError(
             f"{address!r} is not a member of {self.cluster!r}: {' '.join(names(members))}"
         )
+
+    def number_of(self, address: Address) -> int | None:
+        """Return the number of a member on the whiteboard; None: it has written none that is here,
+        or is not in the newest view. Raises `TypeError` for what is no member."""
+        members = self._view.members
+        if isinstance(address, str):
+            named = (member for member in members if member.name == address)
+            member = next(named, None)
+        elif isinstance(address, MemberId):
+            member = address if address in members else None
+        else:
+            raise TypeError(f"a member is its name, or a MemberId, not {address!r}")
+        return None if member is None else self.board.number_of(member)
 
     def put(
         self, kind: int, body: bytes, extra: bytes, timestamp: int, to: To, level: Level

@@ -30,6 +30,7 @@ from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
 from antiphon.peers.membership.member import Left
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.running import Delivered, Parting, Running, Shown, Transmit, Waits
+from antiphon.peers.whiteboard.whiteboard import Numbers, Whiteboard
 
 logger = logging.getLogger("antiphon.peers.channel")
 
@@ -89,6 +90,8 @@ class ChannelDriver:
         self.woken = False  # `pump` will be called
         self._timer_ms: int | None = None
         self._state = next((layer for layer in running.layers if isinstance(layer, State)), None)
+        boards = (layer for layer in running.layers if isinstance(layer, Whiteboard))
+        self._whiteboard = next(boards, None)
         self._taken_bytes = -1  # by the program, when it was last seen to be behind
         self._stuck_ms = 0  # since when
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
@@ -212,6 +215,8 @@ class ChannelDriver:
             return
         self._carry_out(now_ms)
         self._transfer_states(now_ms)
+        if self._conversation.board.has_unwritten:
+            self._write_number(now_ms)
         self._hand_down(now_ms)
         self._look_at_reader(now_ms)
         if self._conversation.leaving:
@@ -245,6 +250,8 @@ class ChannelDriver:
                     conversation.told_of_state(output)
                 case Dial(address):
                     port.dial(address)
+                case Numbers(numbers):
+                    conversation.board.took(numbers)
                 case Waits():
                     self._waits_for = output if output.process is not None else None
                 case Awaited(waiter):
@@ -259,6 +266,15 @@ class ChannelDriver:
         while layer is not None and (call := states.next_call()) is not None:
             self._running.act(layer, call(layer, now_ms), now_ms)
             self._carry_out(now_ms)
+
+    def _write_number(self, now_ms: int) -> None:
+        """Have the layer take what the program has written on the whiteboard: before messages that
+        the program has sent, for these can carry it."""
+        assert self._whiteboard is not None
+        with self._lock:
+            number = self._conversation.board.take_written()
+        self._running.act(self._whiteboard, self._whiteboard.write(number, now_ms), now_ms)
+        self._carry_out(now_ms)
 
     def _hand_down(self, now_ms: int) -> None:
         """Give the stack what it can take at once; the rest waits where it may still grow."""

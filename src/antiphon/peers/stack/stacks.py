@@ -23,6 +23,7 @@ from antiphon.peers.layers.uniform import Uniform
 from antiphon.peers.membership.candidates import Lead
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.stack import Stack
+from antiphon.peers.whiteboard.whiteboard import Whiteboard
 
 
 def total_uniform(
@@ -30,9 +31,11 @@ def total_uniform(
     lead: Lead = "hears",
     primary_partition: bool = False,
     state_counts: bool = False,
+    whiteboard: bool = False,
 ) -> Stack:
     """Return the stack of a channel that was given none: every level, from none to safe.
     `state_counts`: only members that have taken the state over, or founded the group, count.
+    `whiteboard`: each member has a number that the others can read (`Channel.put_value`).
 
     For replicated state that must not diverge: whatever a member has handed out in a primary view,
     every later primary view has, in the same place, even if that member is cut off the next moment.
@@ -41,7 +44,8 @@ def total_uniform(
     most members hold it.
     """
     order = (Uniform(), Safe(), Causal(), Total())
-    return _stack(names, lead, primary_partition, *order, state=State(state_counts))
+    board = (Whiteboard(),) if whiteboard else ()
+    return _stack(names, lead, primary_partition, *order, state=State(state_counts), board=board)
 
 
 def total(
@@ -82,10 +86,12 @@ def _stack(
     primary_partition: bool,
     *order: Layer,
     state: State | None = None,
+    board: tuple[Whiteboard, ...] = (),
 ) -> Stack:
     return Stack(
         Detour(),
         Fragment(),
+        *board,
         Reliable(),
         Flow(),
         Detector(),

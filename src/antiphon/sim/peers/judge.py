@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from antiphon.checkers.peer_histories import (
@@ -44,6 +44,7 @@ class Judge:
         """The views that were shown to anybody, by what was changed."""
         self.deliveries = 0
         self.showings = 0
+        self.numbers_read = 0
         self.shown_us = 0
         """When anybody was shown a view last."""
 
@@ -111,6 +112,16 @@ class Judge:
             self.changes[self._kind(view, changed)] += 1
         if view.primary and view.id not in self._pasts:
             self._follows(view, changed)
+
+    def reads(self, process: Process, numbers: Mapping[MemberId, int]) -> None:
+        """A program is shown numbers on the whiteboard; each process writes rising ones."""
+        self.numbers_read += 1
+        for other, number in numbers.items():
+            before = process.numbers.get(other, 0)
+            if number < before:
+                raise ViolationError(
+                    f"whiteboard: {process} is shown {number} of {other} after {before}"
+                )
 
     # -- The chain -----------------------------------------------------------------------------
 

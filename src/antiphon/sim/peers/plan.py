@@ -18,6 +18,9 @@ from antiphon.sim.seeds import stream
 
 NAMES = "abcdefg"
 
+WHITEBOARDS = 0.15
+"""How many of the stacks have a whiteboard."""
+
 LEADER = "*"
 """A fault's target: whoever leads, or coordinates a change, when it strikes."""
 
@@ -102,7 +105,8 @@ def draw_plan(seed: int) -> Plan:
     random = stream(seed, "plan")
     names = tuple(NAMES[: random.choices((2, 3, 4, 5, 6, 7), (2, 8, 4, 3, 1, 1))[0]])
     founding = random.choices(("list", "record", "never"), (6, 3, 1))[0]
-    layers = draw_layers(random)
+    whiteboard = stream(seed, "whiteboard").random() < WHITEBOARDS
+    layers = msgspec.structs.replace(draw_layers(random), whiteboard=whiteboard)
     is_busy = random.random() < 0.7
     duration_ms = random.choice((10_000, 20_000, 40_000) if is_busy else (3_000, 10_000, 20_000))
     if is_busy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from antiphon.model.peer_views import Level, MemberId, PeerView
@@ -10,6 +10,7 @@ from antiphon.peers.layers.layer import Dial
 from antiphon.peers.membership.membership import Left, Membership
 from antiphon.peers.membership.phases import Phase
 from antiphon.peers.stack.running import Delivered, Output, Parting, Running, Shown, Transmit
+from antiphon.peers.whiteboard.whiteboard import Numbers, Whiteboard
 from antiphon.sim.peers.stacks import Receipts
 from antiphon.sim.seeds import stream
 
@@ -35,6 +36,8 @@ class Process:
         self.leaving = False
         self.links: dict[MemberId, Connection] = {}
         self.sent = 0
+        self.written = 0
+        self.numbers: Mapping[MemberId, int] = {}  # on the whiteboard, as its program reads them
         self._inputs: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_us: int | None = None
         self._chance = stream(seed, "program", name, life)
@@ -46,6 +49,8 @@ class Process:
                 layer.take = self._received_body
             elif isinstance(layer, Membership):
                 self._membership = layer
+            elif isinstance(layer, Whiteboard):
+                self._whiteboard = layer
 
     def __str__(self) -> str:
         return self.name
@@ -152,6 +157,8 @@ class Process:
             return
         if not self.paused and not self.leaving and self.running.waiting < WAITING_MAX:
             self.input(self.send)
+            if plan.layers.whiteboard:
+                self.input(self.write)
         pause_us = 1 + int(self._chance.expovariate(1 / plan.sends_ms) * 1000)
         self.world.at(self.world.now_us + pause_us, self.send_now_and_then)
 
@@ -168,6 +175,16 @@ class Process:
         body = b"%s %d %d %s" % (self.name.encode(), self.me.incarnation, self.sent, padding)
         self.world.judge.sends(self, self.sent, level, to)
         self.running.send(body, self.world.now_ms, to, level)
+
+    def write(self) -> None:
+        """Write the next number on the whiteboard."""
+        self.written += 1
+        now_ms = self.world.now_ms
+        self.running.act(self._whiteboard, self._whiteboard.write(self.written, now_ms), now_ms)
+
+    def _read(self, numbers: Mapping[MemberId, int]) -> None:
+        self.world.judge.reads(self, numbers)
+        self.numbers = numbers
 
     def _received_body(self, body: bytes) -> None:
         self.world.judge.received(self, *message(body))
@@ -198,6 +215,8 @@ class Process:
             case Shown(view):
                 world.note(self, f"shows {view}")
                 world.judge.shown(self, output)
+            case Numbers(numbers):
+                self._read(numbers)
             case Dial(address):
                 world.network.dial(self, address, again=False)
             case Left():

@@ -66,6 +66,7 @@ def _run(world: World) -> None:
     core = calm_down(world)
     if core:
         _come_together(world, core)
+        _read_the_newest(core)
     complete = bool(core) and not any(_waits_for_primary(world, one) for one in core)
     world.judge.judge(complete)
 
@@ -135,6 +136,17 @@ def _are_together(world: World, core: list[Process]) -> bool:
     if set(view.members) != {one.me for one in core}:
         return False
     return all(one.formed == view and one.is_settled for one in core)
+
+
+def _read_the_newest(core: list[Process]) -> None:
+    """Check that all of them know what the others wrote last on the whiteboard."""
+    for one in core:
+        for other in core:
+            if other is not one and other.written != one.numbers.get(other.me, 0):
+                raise ViolationError(
+                    f"whiteboard: {one} knows {one.numbers.get(other.me)} of {other}, which has "
+                    f"written {other.written}"
+                )
 
 
 def _waits_for_primary(world: World, process: Process) -> bool:

@@ -42,6 +42,7 @@ def simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _simpler(layers: Layers) -> Iterator[Layers]:
     yield msgspec.structs.replace(layers, noise=())
+    yield msgspec.structs.replace(layers, whiteboard=False)
     yield msgspec.structs.replace(layers, detour=False)
     yield msgspec.structs.replace(layers, fragment=0)
     yield msgspec.structs.replace(layers, window=0)

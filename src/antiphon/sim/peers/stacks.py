@@ -23,6 +23,7 @@ from antiphon.peers.layers.uniform import Uniform
 from antiphon.peers.membership.candidates import Lead
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.stack import Stack
+from antiphon.peers.whiteboard.whiteboard import Whiteboard
 
 DETECTORS = {"patient": (250, 2000, 5000), "quick": (100, 600, 1500)}
 """Beat, floor and ceiling, in ms."""
@@ -38,7 +39,8 @@ READY_MADE = {
 
 class Layers(msgspec.Struct, frozen=True):
     """A stack, as far as it differs from the others. `noise`: layers that lose, double, delay and
-    overtake frames, and how much; `fragment`, `window`: settings of the layers, or 0 without."""
+    overtake frames, and how much; `fragment`, `window`: settings of the layers, or 0 without;
+    `whiteboard`: programs write numbers, too."""
 
     above: tuple[str, ...] = READY_MADE["total uniform"]
     reliable: bool = True
@@ -47,6 +49,7 @@ class Layers(msgspec.Struct, frozen=True):
     window: int = 4 << 20
     detector: str = "patient"
     noise: tuple[tuple[str, float], ...] = ()
+    whiteboard: bool = False
 
 
 class Receipts(Layer):
@@ -83,6 +86,8 @@ def stack_of(layers: Layers, founders: Sequence[str], lead: Lead, hides: bool) -
     below: list[Layer] = [Detour()] if layers.detour else []
     if layers.fragment:
         below.append(Fragment(layers.fragment))
+    if layers.whiteboard:
+        below.append(Whiteboard())
     below += [_NOISE[name](strength) for name, strength in layers.noise]
     below.append(Reliable() if layers.reliable else InView())
     if "safe" in layers.above:

@@ -1,0 +1,2 @@
+"""What the toolkit decides: whose states make an exchange complete, and which request was answered.
+Pure."""
