@@ -112,6 +112,8 @@ def test_help_loads_none_of_the_extras() -> None:
         ("sim --seeds many", "not a number above 0"),
         ("sim --seeds 3 --seed 4", "not allowed with"),
         ("sim --seed 3 --first-seed 4", "--first-seed: not allowed with argument --seed"),
+        ("chaos --peers 3 --servers 5", "--servers: not allowed with argument --peers"),
+        ("chaos --peers 3 --contexts local", "--contexts: not allowed with argument --peers"),
         ("sim --audit", "--audit needs --trace"),
         ("bench channels --processes 2", "invalid choice: 2"),
         ("bench peers --sizes 100 0", "not a number above 0"),

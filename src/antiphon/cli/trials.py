@@ -132,8 +132,21 @@ def add_chaos(commands: Commands) -> None:
         add_storage,
         add_contexts,
         add_traces,
+        _servers_or_peers,
         add_json,
     )
+
+
+def _servers_or_peers(parser: argparse.ArgumentParser) -> None:
+    command: Handler = parser.get_default("handler")
+
+    def not_both(args: argparse.Namespace) -> int:
+        for name in ("servers", "storage", "contexts"):
+            if args.peers is not None and getattr(args, name) != parser.get_default(name):
+                parser.error(f"argument --{name}: not allowed with argument --peers")
+        return command(args)
+
+    parser.set_defaults(handler=not_both)
 
 
 def add_experiment(commands: Commands) -> None:

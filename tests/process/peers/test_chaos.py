@@ -28,11 +28,12 @@ WAIT_S = 20
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.parametrize("peers", ["3", pytest.param("5", marks=pytest.mark.in_turn)])
 def test_promises_are_kept_whatever_breaks(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, peers: str
 ) -> None:
     folder = tmp_path / "traces"
-    arguments = ("chaos", "--peers", "3", "--seconds", "12", "--seed", "2", "--trace", str(folder))
+    arguments = ("chaos", "--peers", peers, "--seconds", "12", "--seed", "2", "--trace", str(folder))
     code = cli.main([*arguments, "--json"])
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert report["violations"] == []
