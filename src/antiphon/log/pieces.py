@@ -143,8 +143,9 @@ class Arriving:
     def __init__(self) -> None:
         self._whole: dict[bytes, bytes] = {}
         self._name = b""  # of the one that has begun
-        self._room = bytearray()
-        self._held = 0
+        # Its beginning. It grows as pieces come: no step clears room for all of a large pack, and a
+        # server that only names one costs nothing.
+        self._held = bytearray()
 
     def add(self, pack: bytes) -> None:
         """Note that this server has the pack: no other one need send it."""
@@ -160,16 +161,15 @@ class Arriving:
         if m.name in self._whole:
             return PieceTaken(m.name, size)
         if m.name != self._name:
-            self._name, self._room, self._held = m.name, bytearray(size), 0
-        if m.at > self._held > 0:
+            self._name, self._held = m.name, bytearray()
+        if m.at > len(self._held) > 0:
             return None
-        if m.at == self._held:
-            self._held += len(m.data)
-            self._room[m.at : self._held] = m.data
-        held = self._held
+        if m.at == len(self._held):
+            self._held += m.data
+        held = len(self._held)
         if held == size:
-            self.add(kept(memoryview(self._room).toreadonly()))
-            self._name, self._room, self._held = b"", bytearray(), 0
+            self.add(kept(memoryview(self._held).toreadonly()))
+            self._name, self._held = b"", bytearray()
         return PieceTaken(m.name, held)
 
     def named(self, name: bytes) -> bytes | None:

@@ -171,6 +171,8 @@ class Leadership:
                 r.took(entry)
                 self.replication.follow_membership()
         large = r.log.last == self._spreading.last
+        if large:
+            self._spreading.note(entries)
         size = 0 if large else sum([len(entry.payload) for entry in entries])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size

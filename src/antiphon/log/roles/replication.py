@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.formats.entry import ANY, Entry, ReplicaId, SnapshotMeta
-from antiphon.formats.server_messages import Append, Appended, PartTaken, Refused, SnapshotPart
+from antiphon.formats.server_messages import (
+    Append,
+    Appended,
+    AppendNamed,
+    PartTaken,
+    Refused,
+    SnapshotPart,
+)
 from antiphon.log.effects import Read, ReadPart
 from antiphon.log.roles.progress import Flow, Progress
 
@@ -83,6 +90,10 @@ class Replication:
                 return
             entries = r.log.cached(p.next, r.settings.append_max_bytes)
             if entries is None:
+                named = self._spreading.named(p.id, p.next) if p.flow is Flow.REPLICATE else None
+                if named is not None:
+                    self._send_named(p, named)
+                    continue
                 if not p.reading:
                     p.reading = True
                     r.emit(Read(p.id, p.next, r.settings.append_max_bytes))
@@ -109,6 +120,13 @@ class Replication:
             p.next = entries[-1].index + 1
             p.flies(p.next - 1, sum([len(entry.payload) for entry in entries]))
 
+    def _send_named(self, p: Progress, entry: Entry) -> None:
+        """Send an entry whose pack this server holds, without the pack."""
+        append = self._append_of(p, p.next - 1, (entry,), self.round)
+        self._r.send(p.id, AppendNamed(append, (0,)))
+        p.next = entry.index + 1
+        p.flies(entry.index, len(entry.payload))
+
     def send_empty(self, p: Progress, round: int) -> None:
         """Send a sign of life that also names how far the log is committed. It names the place
         where we believe the other's log to end: if an append was lost on the way, the sign is
@@ -119,16 +137,19 @@ class Replication:
         self._send_append(p, prev, (), round)
 
     def _send_append(self, p: Progress, prev: int, entries: tuple[Entry, ...], round: int) -> None:
-        r = self._r
-        prev_epoch = r.log.epoch_at(prev) if prev else 0
-        assert prev_epoch is not None
-        append = Append(r.epoch, prev, prev_epoch, entries, r.commit, round, r.stored)
+        append = self._append_of(p, prev, entries, round)
         if append == self._last_append:
             append = self._last_append  # the same object, so that drivers encode it once
         self._last_append = append
-        p.told = r.stored
         spread = entries and entries[0].index <= self._spreading.spread_to
-        r.send(p.id, self._spreading.by_name(p.id, append) if spread else append)
+        self._r.send(p.id, self._spreading.by_name(p.id, append) if spread else append)
+
+    def _append_of(self, p: Progress, prev: int, entries: tuple[Entry, ...], round: int) -> Append:
+        r = self._r
+        prev_epoch = r.log.epoch_at(prev) if prev else 0
+        assert prev_epoch is not None
+        p.told = r.stored
+        return Append(r.epoch, prev, prev_epoch, entries, r.commit, round, r.stored)
 
     def entries_read(self, reader: ReplicaId, first: int, entries: tuple[Entry, ...]) -> None:
         """Go on with entries that were read back for this server."""

@@ -3,8 +3,8 @@
 Promises: a small proposal does not wait until a large pack has travelled, and of large ones only
 the one whose turn it is stands in the log without a majority. A proposal that is made again while
 it waits is ordered once. A follower gets the pack of an entry once: in pieces before it
-(`log/pieces.py`), or with it, if the pieces do not get through. Needs: `again` with each heartbeat,
-`committed` with each commit.
+(`log/pieces.py`), or with it, if the pieces do not get through. What a follower holds is not read
+back from the journal for it. Needs: `again` with each heartbeat, `committed` with each commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Spreading:
         self._key: Key = ()  # of that proposal, or of the next one, which is being spread
         self._waiting: dict[Key, tuple[bytes, ...]] = {}  # not appended
         self._leaving: dict[ReplicaId, Leaving] = {}
-        self._places: dict[int, bytes] = {}  # entries whose pack may still come to a follower
+        # Entries whose pack comes to a follower, or is held there, with its name in its place.
+        self._named: dict[int, Entry] = {}
 
     # -- Ordering ------------------------------------------------------------------------------
 
@@ -63,21 +64,19 @@ class Spreading:
             self._spread()
         if self._is_spread():
             packs = self._waiting.pop(self._key)
-            self._note_places(packs)
             self.last = self.spread_to = self._r.log.last + len(packs)
             self._leadership.append_packs(packs)
 
-    def _note_places(self, packs: tuple[bytes, ...]) -> None:
-        """Note where the packs are about to stand, and forget the places of those that have come to
-        everybody."""
-        places = {i: n for i, n in self._places.items() if self._comes_to_somebody(n)}
-        for index, pack in enumerate(packs, self._r.log.last + 1):
-            if len(pack) > self._r.settings.large_bytes:
-                places[index] = name_of(pack)
-        self._places = places
+    def note(self, entries: tuple[Entry, ...]) -> None:
+        """Take note of the entries of the proposal, and forget earlier ones that no follower is
+        about to get by name."""
+        named = {i: e for i, e in self._named.items() if self._may_get(e.payload)}
+        for entry in filter(self._is_large, entries):
+            named[entry.index] = replace(entry, payload=name_of(entry.payload))
+        self._named = named
 
-    def _comes_to_somebody(self, name: bytes) -> bool:
-        return any(leaving.comes(name) for leaving in self._leaving.values())
+    def _may_get(self, name: bytes) -> bool:
+        return any(one.comes(name) or one.holds(name) for one in self._leaving.values())
 
     def committed(self, index: int) -> None:
         if 0 < self.last <= index:
@@ -148,8 +147,14 @@ class Spreading:
     def comes(self, to: ReplicaId, index: int) -> bool:
         """Return whether the pack of this entry is still on its way to this server: the entry need
         not be read, for it cannot leave."""
-        leaving, name = self._leaving.get(to), self._places.get(index)
-        return leaving is not None and name is not None and leaving.comes(name)
+        leaving, named = self._leaving.get(to), self._named.get(index)
+        return leaving is not None and named is not None and leaving.comes(named.payload)
+
+    def named(self, to: ReplicaId, index: int) -> Entry | None:
+        """Return this entry with its pack's name in place of the pack, if this server holds that:
+        the entry need not be read."""
+        leaving, named = self._leaving.get(to), self._named.get(index)
+        return named if leaving and named and leaving.holds(named.payload) else None
 
     def that_may_leave(self, to: ReplicaId, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         """Return those before the first whose pack is still on its way to this server."""
