@@ -69,7 +69,14 @@ def test_an_example_with_a_server_inside(example: Path) -> None:
     assert printed(example) == promised(example)
 
 
+WITH_NOTHING = {"chat_gcom"}
+"""These have services of their own."""
+
+
 @pytest.mark.process
+@pytest.mark.parametrize(
+    "example", [one for one in EXAMPLES if one.stem not in WITH_NOTHING], ids=lambda one: one.stem
+)
 def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
 
@@ -80,7 +87,9 @@ WITH_SERVERS = {"load_balancing", "lock_without_server", "presence"}
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "example", [one for one in EXAMPLES if one.stem not in WITH_SERVERS], ids=lambda one: one.stem
+    "example",
+    [one for one in EXAMPLES if one.stem not in WITH_SERVERS | WITH_NOTHING],
+    ids=lambda one: one.stem,
 )
 def test_an_example_without_servers(example: Path, peers: str) -> None:
     assert printed(example, peers) == promised(example)

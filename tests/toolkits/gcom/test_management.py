@@ -1,5 +1,6 @@
 """GCom as a program uses it: a name service, members, orderings and multicasts, and mistakes."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -148,6 +149,35 @@ def test_a_group_ends_with_its_last_member(names: gcom.NameService) -> None:
     assert names.groups == {}
     with gcom.Management(App(), names.address, "chat", ordering="causal") as c:
         assert c.ordering is gcom.CAUSAL
+
+
+def test_a_leader_whose_program_is_busy_tells_of_itself(
+    names: gcom.NameService, stack: ExitStack
+) -> None:
+    goes_on, is_busy = threading.Event(), threading.Event()
+
+    class Busy(App):
+        def deliver(self, message: Any) -> None:
+            is_busy.set()
+            goes_on.wait(30)
+
+    b = gcom.Management(App(), names.address, "chat", name="b")
+    a = stack.enter_context(gcom.Management(Busy(), names.address, "chat", name="a"))
+    stack.callback(goes_on.set)
+    a.send("work")
+    assert is_busy.wait(10)
+    b.close()
+    wait_until(lambda: names.groups["chat"].leader == "a", "a to tell of itself")
+
+
+def test_a_leader_that_has_lost_its_group_tells_nothing(
+    names: gcom.NameService, stack: ExitStack
+) -> None:
+    b = stack.enter_context(gcom.Management(App(), names.address, "chat", name="b"))
+    a = stack.enter_context(gcom.Management(App(), names.address, "chat", name="a"))
+    b._channel.close()
+    wait_view(a)
+    wait_until(lambda: names.groups["chat"].leader == "a", "a to take the place of b")
 
 
 def test_a_closed_member_sends_nothing(names: gcom.NameService) -> None:

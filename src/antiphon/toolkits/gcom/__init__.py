@@ -29,6 +29,9 @@ multicast), there is flow control (reliable multicast), members may use TLS, and
 leader is known to a name service that was down at the time.
 
 What is left out is in `LEFT_OUT`.
+
+Rule of this room: it is the toolkit that makes a stack of its own, so it may use the layers of
+channels, and their transport for its name service. `settings` and `registry` are pure.
 """
 
 from antiphon._names import adopt

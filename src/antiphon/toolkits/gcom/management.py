@@ -191,7 +191,7 @@ class Management:
 
     def _create(self, wanted: GroupSettings, address: str) -> tuple[Channel, GroupSettings]:
         """Create the group. Raise `OutcomeUnknownError` if another process was faster."""
-        channel = self._opened(wanted, "peer:at", 1, ATTEMPT_S)
+        channel = self._opened(wanted, "peer:at", wanted.leader, time.monotonic() + ATTEMPT_S)
         own = replace(wanted, address=channel.address)
         found = None
         try:
@@ -211,12 +211,8 @@ class Management:
             found = self._leader_says(found)
         end_s = min(time.monotonic() + ATTEMPT_S, deadline_s)
         own = replace(found, leader=wanted.leader, names=found.names or wanted.names)
-        channel = self._opened(own, f"peer:at/{found.address}", 2, _until(end_s))
-        with self._news:
-            if self._news.wait_for(lambda: self._is_with(found.leader), _until(end_s)):
-                return channel, replace(own, address=channel.address)
-        channel.close()
-        raise OutcomeUnknownError(f"there was no view with {found.leader}", happened="no")
+        channel = self._opened(own, f"peer:at/{found.address}", found.leader, end_s)
+        return channel, replace(own, address=channel.address)
 
     def _leader_says(self, found: GroupSettings) -> GroupSettings:
         """Return the settings as the leader has them that the name service knows."""
@@ -228,8 +224,10 @@ class Management:
         assert said is not None  # a member knows its group
         return said
 
-    def _opened(self, own: GroupSettings, place: str, members_min: int, timeout: float) -> Channel:
-        """Return a channel in the group, whose events come to this object."""
+    def _opened(self, own: GroupSettings, place: str, leader: str, end_s: float) -> Channel:
+        """Return a channel whose events come to this object, once it is in a view with this leader.
+        Raise `OutcomeUnknownError` if it is not by then."""
+        self._view = None
         channel = Channel(
             stack_of(own.ordering, own.multicast, own.names),
             name=own.leader,
@@ -238,9 +236,14 @@ class Management:
             plaintext=self._plaintext,
             allow_pickle=self._allow_pickle,
         )
-        channel.connect(f"{place}/{own.name}?min={members_min}", timeout)
-        self._view = channel.view
+        members_min = 1 if leader == own.leader else 2
+        channel.connect(f"{place}/{own.name}?min={members_min}", _until(end_s))
         channel.set_message_listener(self._receive)
+        with self._news:
+            is_with = self._news.wait_for(lambda: self._is_with(leader), _until(end_s))
+        if not is_with:
+            channel.close()
+            raise OutcomeUnknownError(f"there was no view with {leader}", happened="no")
         return channel
 
     def _is_with(self, leader: str) -> bool:
@@ -261,13 +264,14 @@ class Management:
         """Tell the name service of this process whenever it leads, until it is closed."""
         while True:
             if self._leads():
-                self._request(Lead(self._own, tuple(self.view.members)))
+                self._request(Lead(self._own, self._channel.view.members))
             with self._news:
                 if self._closed or self._news.wait_for(lambda: self._closed, TELL_S):
                     return
 
     def _leads(self) -> bool:
-        return self.leader == self.name
+        """Whether this process leads the newest view, which the program may not have come to."""
+        return not self._channel.closed and self._channel.view.leader == self.name
 
     def _request(self, what: Lead | Leave) -> None:
         """Tell the name service; it may be down, and is told again if this process still leads."""

@@ -38,7 +38,7 @@ logger = logging.getLogger("antiphon.toolkits.gcom")
 CLUSTER = "gcom.names"
 """By which questions to a name service are known from those to a member."""
 
-ASK_S = 5.0
+ASK_S = 3.0
 """How long a name service, or a member, may take to answer."""
 
 Outcome = TypeVar("Outcome")
