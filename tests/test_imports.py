@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks.pure": MODEL | {"formats", "blocks.errors"},
     "blocks.targets": {"errors", "blocks.errors"},
     "blocks.operations": PROGRAMS | {"model", "blocks.errors", "blocks.pure"},
-    "blocks.threads": PROGRAMS | {"model", "blocks.pure", "blocks.operations"},
+    "blocks.threads": PROGRAMS | {"model", "peers", "blocks.pure", "blocks.operations"},
     "blocks.aio": PROGRAMS | {"model", "blocks.pure", "blocks.operations"},
     "peers": LAYERS
     | VALUES
