@@ -11,10 +11,10 @@ import pytest
 
 import antiphon
 from antiphon import blocks, peers
+from antiphon.blocks.operations.channel_messages import ORDER, TO
 from antiphon.blocks.operations.host import Host
 from antiphon.blocks.pure.block import Block, Effects, Heard, Tell
 from antiphon.blocks.pure.scripts import run
-from antiphon.blocks.threads.channel_ports import ORDER, TO
 from antiphon.blocks.threads.front import FRONT
 from antiphon.errors import IllegalStateError, MessageFormatError
 from antiphon.model.views import View
@@ -189,6 +189,18 @@ def test_a_block_that_was_cut_off_takes_over_the_state_of_the_others() -> None:
         until(
             lambda: {" ".join(host.block.words) for host in hosts} == {"before meanwhile after"},
         )
+
+
+def test_a_block_joins_where_messages_come_already(tmp_path: Path) -> None:
+    with places(tmp_path, "ann", "bob") as (ann, bob):
+        one = words(ann)
+        bob.start()
+        for number in range(100):
+            run(one.casting(f"{number}"))
+            if number == 50:
+                two = words(bob)
+        until(lambda: len(two.block.words) == 100)
+        assert two.block.words == one.block.words == [f"{number}" for number in range(100)]
 
 
 def test_a_block_that_raises_takes_no_more_part(tmp_path: Path) -> None:
