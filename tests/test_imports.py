@@ -144,6 +144,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.patterns": PIPELINES | {"spark.source"},
     "spark.traces": PIPELINES,
     "toolkits": PROGRAMS | {"blocks", "model", "peers", "toolkits"},
+    "toolkits.jgroups": PROGRAMS
+    | LAYERS
+    | {"blocks", "blocks.operations", "blocks.pure", "blocks.threads", "peers", "toolkits"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},

@@ -86,7 +86,7 @@ class ChannelPlace:
         """Return the outcome of a job that is done between two messages: all earlier ones are
         handled, and no later one is. Raise the errors of the job, and `IllegalStateError` if the
         channel is closed meanwhile."""
-        if not self._started or self._thread == threading.get_ident():
+        if not self._started or self.is_handling:
             return job()
         done: Future[Outcome] = Future()
         self._jobs.append(lambda: _settle(done, job))
@@ -148,7 +148,13 @@ class ChannelPlace:
 
     @property
     def has_block(self) -> bool:
+        """Whether a block is here."""
         return self._port is not None
+
+    @property
+    def is_handling(self) -> bool:
+        """Whether the caller is the thread that hands messages out."""
+        return self._thread == threading.get_ident()
 
     def enter(self, port: ChannelPort) -> None:
         """Take a port in, with the view that it joins in."""
