@@ -318,7 +318,7 @@ def test_a_call_that_runs_out_of_time_has_the_replies_that_came(join: Join) -> N
         first.send_message("B", "hold", GET_FIRST(0.05))
     may_end.set()
     assert first.send_message("A", 7) == 7
-    with pytest.raises(IllegalStateError, match="one has a channel of its own"):
+    with pytest.raises(IllegalStateError, match="a channel for each"):
         RpcDispatcher(one, object())
 
 
@@ -388,6 +388,21 @@ def test_a_replicated_map_needs_one_order() -> None:
 def test_suspicions_make_no_difference_to_others() -> None:
     plain = JChannel("udp.xml").stack
     assert peers.Stack(*plain.layers, Suspicions(lambda name: None)).digest == plain.digest
+
+
+def test_members_without_a_state_are_not_asked_for_one(join: Join) -> None:
+    join("A")  # reads nothing
+    join("B", receiver=Receiver())
+    join("C", on=lambda channel: MessageDispatcher(channel))
+    first, second = Told(), Told()
+    d = join("D", receiver=first)
+    d.get_state(None, WAIT_S)
+    d.send(None, "Fire!")
+    until(lambda: first.payloads == ["Fire!"])
+    join("E", receiver=second).get_state(None, WAIT_S)
+    assert second.payloads == ["Fire!"]
+    with pytest.raises(IllegalStateError, match="before its channel is connected"):
+        NotificationBus(join("F"))
 
 
 def test_get_state_needs_a_receiver_and_no_target(join: Join) -> None:

@@ -67,6 +67,8 @@ class SuspectEvent:
 class Attached(Protocol):
     """A building block on a channel."""
 
+    has_state: bool
+
     def opened(self, place: ChannelPlace, cluster: str) -> None:
         """The channel is connected."""
 
@@ -127,7 +129,7 @@ class JChannel:
 
     def set_receiver(self, receiver: Receiver | None) -> Self:
         """Have messages, views and states handed to `receiver` in place of `receive`, and return
-        the channel."""
+        the channel. One that is set before `connect` hands out its state, if it has one."""
         self._receiver = receiver
         if receiver is not None and self._place is not None:
             self._place.start()
@@ -135,11 +137,13 @@ class JChannel:
 
     def attach(self, block: Attached) -> None:
         """Have a building block stand on this channel. Raise `IllegalStateError` if there is one
-        already."""
+        already, or if the channel is connected, for a block with a state."""
         if self._block is not None:
             raise IllegalStateError(
-                "the channel has a building block: one has a channel of its own"
+                "the channel has a building block: make a channel for each"
             )
+        if self._place is not None and block.has_state:
+            raise IllegalStateError("a block with a state is made before its channel is connected")
         self._block = block
         if self._place is not None:
             block.opened(self._place, self.cluster_name)
@@ -154,8 +158,9 @@ class JChannel:
             raise IllegalStateError("the channel is closed" if self._closed else "it is connected")
         url = cluster if cluster.startswith("peer:") else self._cluster.format(cluster)
         layers = (*self.stack.layers, Suspicions(self._suspect))
+        state = self._state if self._has_state else None
         channel = peers.Channel(
-            peers.Stack(*layers), name=self._name, state=self._state, **self._settings
+            peers.Stack(*layers), name=self._name, state=state, **self._settings
         )
         place = ChannelPlace(channel, self._take)
         channel.connect(url, timeout)
@@ -324,6 +329,13 @@ class JChannel:
                     receiver.set_state(stream)
 
         place.in_turn(take_over)
+
+    @property
+    def _has_state(self) -> bool:
+        """Whether the program has a state to hand out: members that ask wait for it."""
+        if self._block is not None:
+            return self._block.has_state
+        return self._receiver is not None and type(self._receiver).get_state != Receiver.get_state
 
     def _state(self) -> bytes:
         place, receiver = self._place, self._receiver

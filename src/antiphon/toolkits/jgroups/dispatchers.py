@@ -68,6 +68,8 @@ class RspList(dict[str, Any]):
 class _Dispatcher:
     """The common part: a block that is open while its channel is connected."""
 
+    has_state = False
+
     def __init__(self, channel: JChannel) -> None:
         self.channel = channel
         self._opened: Any = None

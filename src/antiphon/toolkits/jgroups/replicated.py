@@ -37,6 +37,8 @@ class Consumer:
 class _Stateful:
     """The common part: a block with a state, on a channel that it connects."""
 
+    has_state = True
+
     def __init__(self, channel: JChannel, name: str) -> None:
         self.channel = channel
         self._name = name
