@@ -139,9 +139,7 @@ class JChannel:
         """Have a building block stand on this channel. Raise `IllegalStateError` if there is one
         already, or if the channel is connected, for a block with a state."""
         if self._block is not None:
-            raise IllegalStateError(
-                "the channel has a building block: make a channel for each"
-            )
+            raise IllegalStateError("the channel has a building block: make a channel for each")
         if self._place is not None and block.has_state:
             raise IllegalStateError("a block with a state is made before its channel is connected")
         self._block = block
