@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks.pure": MODEL | {"formats", "blocks.errors"},
     "blocks.targets": {"errors", "blocks.errors"},
     "blocks.operations": PROGRAMS | {"model", "blocks.errors", "blocks.pure"},
-    "blocks.threads": PROGRAMS | {"model", "blocks.pure", "blocks.operations"},
+    "blocks.threads": PROGRAMS | {"model", "peers", "blocks.pure", "blocks.operations"},
     "blocks.aio": PROGRAMS | {"model", "blocks.pure", "blocks.operations"},
     "peers": LAYERS
     | VALUES
@@ -153,6 +153,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "toolkits.gcom.settings": MODEL,
     "toolkits.jbora": PROGRAMS | {"peers", "toolkits.jbora.pure"},
     "toolkits.jbora.pure": {"errors"},
+    "toolkits.jgroups": PROGRAMS
+    | LAYERS
+    | {"blocks", "blocks.operations", "blocks.pure", "blocks.threads", "peers", "toolkits"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},

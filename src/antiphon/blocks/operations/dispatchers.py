@@ -147,9 +147,15 @@ class RpcClient(Opened):
         `IllegalStateError`. Closing twice is no error."""
 
     def _calling(
-        self, method: str, args: Any, named: Any, replies: Replies, timeout: float | None
+        self,
+        method: str,
+        args: Any,
+        named: Any,
+        replies: Replies,
+        timeout: float | None,
+        properties: Mapping[str, Any] | None = None,
     ) -> Script[dict[str, Any]]:
-        return self._client.calling(invocation(method, args, named), replies, timeout)
+        return self._client.calling(invocation(method, args, named), replies, timeout, properties)
 
     def _opening(self) -> Script[None]:
         yield from self._client.opening()

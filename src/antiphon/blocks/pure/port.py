@@ -11,7 +11,7 @@ without the `Whole`.
 
 Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
 yield them as steps (`scripts.py`). `blocks/threads/ports.py` and `blocks/aio/ports.py` are ports
-over a member of a group.
+over a member of a group, `blocks/threads/channel_ports.py` over a channel of peers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,15 @@ class Arrived(NamedTuple):
     message: Heard
 
 
-Event: TypeAlias = Installed | Suspected | Arrived
+class Replaced(NamedTuple):
+    """Event: the others have gone on without this port, and this is their state; its block has
+    missed what led to it. Ports of a group's members end instead."""
+
+    position: int  # of the next view
+    state: bytes
+
+
+Event: TypeAlias = Installed | Suspected | Arrived | Replaced
 Handle: TypeAlias = Callable[[Event], Script[None]]
 Provide: TypeAlias = Callable[[], bytes]
 
@@ -177,5 +185,8 @@ def reaction(block: Block, event: Event, now: float) -> Script[Effects]:
         return [effect for view in event.views for effect in block.viewed(view, now)]
     if isinstance(event, Suspected):
         return list(block.suspected(event.suspects, event.withdrawn))
+    if isinstance(event, Replaced):
+        block.restore(event.state)
+        return ()
     effects = yield from block.hearing(event.message, now)
     return list(effects)

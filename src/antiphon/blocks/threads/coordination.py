@@ -17,6 +17,7 @@ from antiphon.blocks.pure.coordination import (
     SemaphoreService,
 )
 from antiphon.blocks.pure.scripts import run
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.replica import Replica
 
 
@@ -24,7 +25,11 @@ class Counter(Replica[CounterService], coordination.Counter):
     __doc__ = coordination.Counter.__doc__
 
     def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+        self,
+        ctx: antiphon.Context | ChannelPlace,
+        group: antiphon.Topic | str,
+        *,
+        name: str | None = None,
     ) -> None:
         super().__init__(ctx, group, CounterService(), name=name)
 
@@ -44,7 +49,7 @@ class Semaphore(Replica[SemaphoreService], coordination.Semaphore):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         permits: int,
         *,
@@ -86,7 +91,11 @@ class Lock(Semaphore, coordination.Lock):
     __doc__ = coordination.Lock.__doc__
 
     def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+        self,
+        ctx: antiphon.Context | ChannelPlace,
+        group: antiphon.Topic | str,
+        *,
+        name: str | None = None,
     ) -> None:
         super().__init__(ctx, group, 1, name=name)
 
@@ -95,7 +104,11 @@ class LeaderElection(Replica[ElectionService], coordination.LeaderElection):
     __doc__ = coordination.LeaderElection.__doc__
 
     def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+        self,
+        ctx: antiphon.Context | ChannelPlace,
+        group: antiphon.Topic | str,
+        *,
+        name: str | None = None,
     ) -> None:
         self._set_up_entered(ctx, group, ElectionService, name)
         run(self._opening())
@@ -124,7 +137,7 @@ class Barrier(Replica[BarrierService], coordination.Barrier):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         parties: int,
         *,

@@ -10,13 +10,14 @@ from antiphon.blocks.operations import dispatchers
 from antiphon.blocks.operations.host import TIMEOUT_S
 from antiphon.blocks.pure.calls import ALL, Replies
 from antiphon.blocks.pure.scripts import Script, run
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.front import Blocking
 
 
 class GroupClient(Blocking, dispatchers.GroupClient):
     __doc__ = dispatchers.GroupClient.__doc__
 
-    def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
+    def __init__(self, ctx: antiphon.Context | ChannelPlace, group: antiphon.Topic | str) -> None:
         super().__init__(ctx, group)
         run(self._opening())
 
@@ -41,7 +42,7 @@ class MessageDispatcher(dispatchers.MessageDispatcher, GroupClient):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         handler: Callable[[Any], Any],
         *,
@@ -63,7 +64,7 @@ class MessageDispatcher(dispatchers.MessageDispatcher, GroupClient):
 class RpcClient(Blocking, dispatchers.RpcClient):
     __doc__ = dispatchers.RpcClient.__doc__
 
-    def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
+    def __init__(self, ctx: antiphon.Context | ChannelPlace, group: antiphon.Topic | str) -> None:
         super().__init__(ctx, group)
         run(self._opening())
 
@@ -87,7 +88,7 @@ class RpcDispatcher(dispatchers.RpcDispatcher, RpcClient):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         target: object,
         *,

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 from antiphon.blocks.operations.front import Deadline, Front
 from antiphon.blocks.operations.opened import Opened
 from antiphon.blocks.pure import scripts
+from antiphon.blocks.pure.port import CallerPort, Port
 from antiphon.blocks.pure.scripts import Script
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.ports import MemberPort, ReplyPort
 
 LOOK_S = 1.0
@@ -107,8 +109,16 @@ class _Threads:
     pending = Pending
     lock = threading.Lock
     workers = Workers
-    port = MemberPort
-    caller_port = ReplyPort
+
+    def port(self, ctx: Any, group: Any, name: str | None, durable: bool) -> Port:
+        if isinstance(ctx, ChannelPlace):
+            return ctx.port(group, name, durable)
+        return MemberPort(ctx, group, name, durable)
+
+    def caller_port(self, ctx: Any, group: Any) -> CallerPort:
+        if isinstance(ctx, ChannelPlace):
+            return ctx.caller_port(group)
+        return ReplyPort(ctx, group)
 
     def program(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return function

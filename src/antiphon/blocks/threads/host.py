@@ -9,6 +9,7 @@ import antiphon
 from antiphon.blocks.operations.hosted import OwnBlock
 from antiphon.blocks.pure.block import Block, Effects
 from antiphon.blocks.pure.scripts import run
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.front import Blocking
 
 
@@ -17,7 +18,7 @@ class Host(Blocking, OwnBlock):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         block: Block,
         *,

@@ -18,6 +18,7 @@ import antiphon
 from antiphon.blocks.operations import notification_bus
 from antiphon.blocks.operations.notification_bus import AnyEvent
 from antiphon.blocks.pure.scripts import run
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.front import Blocking
 
 
@@ -26,7 +27,7 @@ class NotificationBus(Blocking, notification_bus.NotificationBus):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         *kinds: type,
         name: str | None = None,

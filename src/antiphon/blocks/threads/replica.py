@@ -19,6 +19,7 @@ from antiphon.blocks.operations.host import TIMEOUT_S
 from antiphon.blocks.pure.invocation import Target
 from antiphon.blocks.pure.scripts import run
 from antiphon.blocks.pure.service_block import AnyService
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.front import Blocking
 
 
@@ -27,7 +28,7 @@ class Replica(Blocking, replica.Replica[AnyService]):
 
     def __init__(
         self,
-        ctx: antiphon.Context,
+        ctx: antiphon.Context | ChannelPlace,
         group: antiphon.Topic | str,
         service: AnyService,
         *,
@@ -56,7 +57,7 @@ class Replica(Blocking, replica.Replica[AnyService]):
 class ServiceClient(Blocking, replica.ServiceClient):
     __doc__ = replica.ServiceClient.__doc__
 
-    def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
+    def __init__(self, ctx: antiphon.Context | ChannelPlace, group: antiphon.Topic | str) -> None:
         super().__init__(ctx, group)
         run(self._opening())
 

@@ -8,6 +8,7 @@ import antiphon
 from antiphon.blocks.operations import table
 from antiphon.blocks.operations.host import TIMEOUT_S
 from antiphon.blocks.pure.table import TableService
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.replica import Replica
 
 
@@ -15,7 +16,11 @@ class ReplicatedTable(Replica[TableService], table.ReplicatedTable):
     __doc__ = table.ReplicatedTable.__doc__
 
     def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+        self,
+        ctx: antiphon.Context | ChannelPlace,
+        group: antiphon.Topic | str,
+        *,
+        name: str | None = None,
     ) -> None:
         super().__init__(ctx, group, TableService(), name=name)
 
