@@ -224,7 +224,7 @@ def test_a_location_where_members_do_not_start_gets_no_more_of_them() -> None:
     assert domain.manager.group("other").starting == ("b",)
 
 
-def test_a_group_whose_members_have_all_failed_is_lost_and_not_begun_anew() -> None:
+def test_a_group_whose_members_have_all_failed_is_lost_and_does_not_start_over() -> None:
     domain = Domain(*PLACES)
     domain.create(2, 2)
     domain.go("a", "b")

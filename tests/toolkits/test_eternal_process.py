@@ -3,15 +3,20 @@ doubled."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from antiphon.errors import IllegalStateError
 from antiphon.toolkits import eternal
+from antiphon.toolkits.eternal.pure.policy import ATTEMPTS
 from tests.api.support import backends
-from tests.api.support.steps import until
+from tests.api.support.steps import heard, in_thread, until
+from tests.process.support.cluster import WAIT_S
 from tests.toolkits.support.domain import Domain, Writer
+from tests.toolkits.support.ledger_program import Ledger
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180), pytest.mark.in_turn]
 
@@ -73,3 +78,84 @@ def test_the_number_is_restored_and_no_effect_lost_or_doubled(domain: Domain, st
         ("object", oldest),
         ("location", location),
     }
+
+
+SERVERS = pytest.mark.parametrize("url", ["servers"], indirect=True)
+
+
+@SERVERS
+def test_members_are_created_added_and_removed_and_the_leader_may_be_killed(
+    domain: Domain,
+) -> None:
+    criteria = domain.criteria(eternal.ACTIVE, 2, 1)
+    creating = in_thread(lambda: domain.manager.create_object("ledger", criteria, "stock"))
+    domain.kill("leader")
+    (stock,) = heard(creating, 1)
+    made = set(stock.members.values())
+    with eternal.ObjectRequestGateway(domain.ctx, stock) as client:
+        assert client.proxy().add(5) == 1
+        with pytest.raises(ValueError, match="not negative"):
+            client.proxy().add(-1)
+        third = min(set(LOCATIONS) - made)
+        now = domain.manager.create_member(stock, third, "ledger")
+        assert set(now.members.values()) == made | {third}
+        with eternal.Member(domain.ctx, stock, Ledger(), "own") as own:
+            domain.manager.add_member(stock, "attic", own.name)
+            for location in made:
+                domain.manager.remove_member(stock, location)
+            domain.kill(third)
+            domain.wait_for_members("stock", lambda now: now == {"own": "attic"})
+            assert client.proxy().add(6) == 2
+            domain.manager.create_member(stock, min(made), "ledger")
+        domain.wait_for_members("stock", lambda now: list(now.values()) == [min(made)])
+        assert client.proxy().marks() == [5, 6]
+    domain.manager.delete_object(stock)
+    with pytest.raises(ValueError, match="no object group"):
+        domain.manager.get_object_group(stock)
+    assert "own" not in [fault.name for fault in domain.faults]
+
+
+@SERVERS
+def test_members_and_locations_that_stand_still_are_replaced_and_lost_groups_reported(
+    domain: Domain,
+) -> None:
+    alone = domain.manager.create_object("ledger", domain.criteria(eternal.ACTIVE, 1, 1), "alone")
+    domain.manager.create_object("ledger", domain.criteria(eternal.PASSIVE, 2, 2), "pair")
+    writer = Writer(domain.url, "pair")
+    writer.start()
+    until(lambda: len(writer.sizes) > 5)
+
+    hung = min(domain.members("pair"))  # the primary
+    domain.signal_member(hung, signal.SIGSTOP)
+    domain.wait_for_members("pair", lambda now: len(now) == 2 and hung not in now)
+    until(lambda: not domain.runs(hung))
+
+    youngest = max(domain.members("pair"))
+    location = domain.members("pair")[youngest]
+    domain.signal_factory(location, signal.SIGSTOP)
+    domain.wait_for_members("pair", lambda now: len(now) == 2 and youngest not in now)
+    assert domain.runs(youngest)
+    domain.signal_factory(location, signal.SIGCONT)
+    until(lambda: not domain.runs(youngest))  # nobody has use for it any more
+    until(lambda: set(domain.manager.locations()) == set(LOCATIONS))
+
+    marks = writer.stop()
+    with eternal.ObjectRequestGateway(domain.ctx, "pair") as client:
+        assert client.proxy().marks() == list(range(marks))
+
+    domain.signal_member(min(domain.members("alone")))
+    domain.manager.wait_until(lambda manager: manager.group("alone").lost, WAIT_S)
+    until(lambda: ("group", "alone") in [(fault.kind, fault.name) for fault in domain.faults])
+    domain.manager.delete_object(alone)
+    domain.manager.create_object("ledger", domain.criteria(eternal.ACTIVE, 1, 1), "alone")
+    with eternal.ObjectRequestGateway(domain.ctx, "alone") as client:
+        assert client.proxy().marks() == []
+
+
+@SERVERS
+def test_a_group_whose_members_cannot_start_is_refused_with_the_reason(domain: Domain) -> None:
+    (domain.folder / "broken").touch()
+    criteria = domain.criteria(eternal.ACTIVE, 1, 1, "broken")
+    with pytest.raises(IllegalStateError, match="ended with status 1"):
+        domain.manager.create_object("ledger", criteria, "stock")
+    until(lambda: len(domain.faults) == len(LOCATIONS) * ATTEMPTS)

@@ -61,6 +61,15 @@ class Domain:
     def signal_member(self, member: str, number: int = signal.SIGKILL) -> None:
         os.kill(int((self.folder / member).read_text()), number)
 
+    def signal_factory(self, location: str, number: int) -> None:
+        """Its members go on."""
+        os.kill(self._processes[location].pid, number)
+
+    def runs(self, member: str) -> bool:
+        """Whether its process is there (a stopped one is)."""
+        state = Path(f"/proc/{(self.folder / member).read_text()}/stat")
+        return state.exists() and state.read_text().split()[2] != "Z"
+
     def members(self, group: str) -> dict[str, str]:
         """Return those that run, by their locations."""
         return self.manager.get_object_group(group).members

@@ -24,7 +24,7 @@ members are. Members of one group are at different locations.
 **What is different.** References are names of groups. The calls of the thesis' tables 2.6 and 2.7
 have its arguments; `factory_creation_id` is the name of the group. The manager answers before it
 acts: `create_object` and `create_member` wait until the members run. A group whose members have all
-failed is lost, for its state is in them alone: the manager reports it, and does not begin anew. A
+failed is lost, for its state is in them alone: the manager reports it, and does not start over. A
 member whose process is stopped is replaced when its group has removed it, half a second after its
 connection was missed.
 """

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +25,9 @@ from antiphon.toolkits.eternal.replication_manager import MANAGERS, REMOVE_AFTER
 
 TIMEOUT_S = 10.0
 """Seconds that calls wait without a timeout of their own."""
+
+FAREWELL_S = 2.0
+"""Seconds that a member that leaves waits for the manager."""
 
 
 class Member:
@@ -67,7 +71,9 @@ class Member:
         self._watcher.join()
 
     def close(self) -> None:
-        """Leave the group. Closing twice is no error."""
+        """Tell the manager, and leave the group. Closing twice is no error."""
+        with suppress(JMSError):  # otherwise it knows by the group's next view
+            self._manager.call(("ended", self.group, self.name, ""), FAREWELL_S)
         self._replica.close()
         self._manager.close()
 

@@ -7,7 +7,7 @@ nothing is lost if any of them fails.
 
 A group has one *founder*, the first member to run. All others take over the state, and are started
 when it is there: a member that finds no state does not serve. If all members that run are gone, the
-state is gone, too; then the group is *lost*, and the manager says so instead of beginning anew.
+state is gone, too; then the group is *lost*, and the manager says so instead of starting over.
 """
 
 from __future__ import annotations
