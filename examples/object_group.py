@@ -19,9 +19,9 @@ import sys
 
 import antiphon
 from antiphon.toolkits.objectgroups import (
+    Groupable,
     GroupAccessor,
     GroupAdministrator,
-    Groupable,
     NumReplies,
     OperationSemantics,
     Semantics,
