@@ -13,9 +13,7 @@ client pays in, and does not notice who answers.
     paid in 5: 15
     the log: add 10 -> 10, add 5 -> 15
 
-Without an argument the processes find each other on this machine. With one it is their URL.
-
-    python replicated_account.py
+Without an argument the processes find each other on this machine; with one, that is their URL.
 """
 
 import json

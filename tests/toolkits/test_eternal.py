@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,8 +73,13 @@ def test_all_replicas_of_the_manager_know_the_same(connect: Connect) -> None:
 def test_subscribers_get_each_fault_after_their_subscription_once(connect: Connect) -> None:
     manager = eternal.ReplicationManager(connect(), "one")
     early: list[eternal.Fault] = []
+
+    def raising(fault: eternal.Fault) -> None:
+        early.append(fault)
+        raise ValueError("a subscriber's own fault")
+
     late: list[eternal.Fault] = []
-    eternal.FaultNotifier(manager).subscribe(early.append)
+    eternal.FaultNotifier(manager).subscribe(raising)
     for number in (1, 2, 3):
         at_north = eternal.ReplicationManager(connect(), "at.north")
         at_north.submit(("offer", "north", ("ledger",)))
@@ -162,7 +169,7 @@ def test_a_factory_that_leaves_takes_its_members_with_it(tmp_path: Path) -> None
 def test_a_factory_that_was_removed_ends_its_members_and_comes_back(domain: Domain) -> None:
     domain.manager.create_object("ledger", domain.criteria(eternal.ACTIVE, 2, 2), "stock")
     assert set(domain.members("stock")) == {"stock.1", "stock.2"}
-    remove_replica(domain, "at.north")
+    remove(domain, MANAGERS, "at.north")
     until(lambda: not domain.runs("stock.1"))
     now = domain.wait_for_members("stock", lambda now: len(now) == 2 and "stock.1" not in now)
     assert now == {"stock.2": "south", "stock.3": "north"}
@@ -199,8 +206,39 @@ def test_a_member_of_a_program_is_added_and_reported_if_it_fails(domain: Domain)
     buried(ctx)
 
 
-def remove_replica(domain: Domain, member: str) -> None:
-    """Remove a replica of the manager, as others do that suspect it."""
+@pytest.mark.process
+def test_a_member_that_its_group_removes_ends_and_is_replaced(domain: Domain) -> None:
+    domain.manager.create_object("ledger", domain.criteria(eternal.ACTIVE, 2, 2), "stock")
+    remove(domain, "stock", "stock.1")
+    until(lambda: not domain.runs("stock.1"))
+    domain.wait_for_members("stock", lambda now: now == {"stock.2": "south", "stock.3": "north"})
+    until(lambda: [one[1:4] for one in domain.faults] == [("object", "stock.1", "north")])
+
+
+@pytest.mark.process
+def test_a_program_that_is_gone_is_not_started(domain: Domain, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.touch(0o755)
+    with eternal.Factory(domain.url, "east", {"script": [str(program)]}):
+        program.unlink()
+        with pytest.raises(IllegalStateError, match=r"it cannot start: .*No such file"):
+            domain.manager.create_object("script", domain.criteria(eternal.ACTIVE, 1, 1), "stock")
+
+
+@pytest.mark.process
+def test_a_member_without_a_manager_ends_with_its_factory(tmp_path: Path) -> None:
+    order = ("stock", "stock.1", "ledger", eternal.ACTIVE, True, (str(tmp_path),))
+    with backends.one_server() as backend:
+        given = json.dumps({"url": backend.url, "order": order})
+        with subprocess.Popen([*TYPES["ledger"], given], stdin=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            until((tmp_path / "stock.1").exists)
+            process.stdin.close()
+            assert process.wait(WAIT_S) == 1
+
+
+def remove(domain: Domain, group: str, member: str) -> None:
+    """Remove a member, as others do that suspect it."""
     with antiphon.connect(domain.url) as ctx:
         properties = {"JMS_remove": member}
-        ctx.create_producer().send(ctx.create_topic(MANAGERS), "", properties=properties)
+        ctx.create_producer().send(ctx.create_topic(group), "", properties=properties)

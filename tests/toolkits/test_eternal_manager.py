@@ -120,10 +120,11 @@ def test_locations_that_are_listed_are_preferred_in_their_order_and_no_others_ta
         Criteria(PASSIVE, 2, 3),
         Criteria(PASSIVE, 2, 0),
         Criteria(ACTIVE, 3, 1, ("a", "b")),
+        Criteria(arguments=(b"bytes",)),
     ],
 )
 def test_criteria_that_cannot_be_met_are_refused(criteria: Criteria) -> None:
-    with pytest.raises(ValueError, match=r"style|least|locations"):
+    with pytest.raises(ValueError, match=r"style|least|locations|arguments"):
         checked(criteria)
 
 
@@ -280,6 +281,8 @@ def test_a_member_that_is_removed_below_the_minimum_is_replaced_elsewhere() -> N
     [
         (("create", GROUP, "ledger", tuple(Criteria())), "already"),
         (("create", "other", "ledger", tuple(Criteria(ACTIVE, 5, 2))), "4 locations can"),
+        (("create", "an other", "ledger", tuple(Criteria())), "no blanks"),
+        (("create member", GROUP, "d", "ledger", (b"",)), "arguments"),
         (("create", "other", "diary", tuple(Criteria())), "0 locations can .*: none"),
         (("create", "other", "ledger", tuple(Criteria("hot"))), "style"),
         (("delete", "other"), "no object group"),
@@ -338,8 +341,8 @@ class Sum:
         self.value += n
         return self.value
 
-    def give(self) -> object:
-        return object()
+    def register(self) -> str:
+        return "done"
 
     def get_state(self) -> bytes:
         return str(self.value).encode()
@@ -361,6 +364,7 @@ def test_a_gateway_logs_requests_with_their_replies_and_hands_the_log_on() -> No
     copy.restore(gateway.snapshot())
     assert call(copy, LOG) == (("add", (2,), {}, 2), ("add", (3,), {}, 5))
     assert call(copy, "add", 1) == 6
+    assert call(copy, "register") == "done"
 
 
 def test_a_log_is_bounded() -> None:

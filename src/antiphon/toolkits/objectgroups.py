@@ -280,7 +280,7 @@ class _Member(Responder):
             case (str(kind), msg) if kind == DELIVER:
                 return self._member.deliver(msg)
             case (str(kind), str(operation), tuple(args), dict(named)) if kind == INVOKE:
-                if hasattr(Groupable, operation):
+                if operation in vars(Groupable):
                     raise AttributeError(f"{operation!r} is not an operation of the interface")
                 return invoke(self._member, message._replace(body=(operation, args, named)))
             case (str(kind),) if kind == VIEW:

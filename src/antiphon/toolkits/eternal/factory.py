@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -112,25 +113,30 @@ class Factory:
             process.end()
         for name, order in orders.items():
             if name not in self._processes:
-                self._processes[name] = self._start(order)
+                self._start(order)
         if not orders:
             for process in ending:
                 process.wait()
 
-    def _start(self, order: Order) -> _Process:
+    def _start(self, order: Order) -> None:
         given = json.dumps({"url": self._url, "order": order})
-        manager = self._manager
+        ended = partial(_report_end, self._manager, order)
+        try:
+            process = _Process([*self._types[order.type_id], given], ended)
+        except OSError as error:
+            threading.Thread(target=ended, args=(f"it cannot start: {error}",), daemon=True).start()
+        else:
+            self._processes[order.member] = process
 
-        def ended(why: str) -> None:
-            """Report it until the manager knows, or takes the whole location for gone."""
-            while manager.is_member:
-                try:
-                    manager.submit(("ended", order.group, order.member, why), REPORT_S)
-                    return
-                except (OutcomeUnknownError, IllegalStateError):
-                    continue
 
-        return _Process([*self._types[order.type_id], given], ended)
+def _report_end(manager: ReplicationManager, order: Order, why: str) -> None:
+    """Report the end of a member until the manager knows, or takes the whole location for gone."""
+    while manager.is_member:
+        try:
+            manager.submit(("ended", order.group, order.member, why), REPORT_S)
+            return
+        except (OutcomeUnknownError, IllegalStateError):
+            continue
 
 
 class _Process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,10 @@ TIMEOUT_S = 10.0
 
 FAREWELL_S = 2.0
 """Seconds that a member that leaves waits for the manager."""
+
+LEAVE_S = 4.0
+"""Seconds that a member has to leave when its factory ends it, or is gone: if most others of its
+group or of the cluster are gone, too, it cannot leave in order."""
 
 
 class Member:
@@ -72,8 +77,9 @@ class Member:
 
     def close(self) -> None:
         """Tell the manager, and leave the group. Closing twice is no error."""
-        with suppress(JMSError):  # otherwise it knows by the group's next view
-            self._manager.call(("ended", self.group, self.name, ""), FAREWELL_S)
+        if self._replica.is_member:  # one that was removed has failed
+            with suppress(JMSError):  # otherwise it knows by the group's next view
+                self._manager.call(("ended", self.group, self.name, ""), FAREWELL_S)
         self._replica.close()
         self._manager.close()
 
@@ -97,7 +103,7 @@ class Member:
                     self._report()
                 else:
                     self._reported = self._replica.view
-        except IllegalStateError:
+        except JMSError:
             return  # this is not a member any more
 
     def _report(self) -> None:
@@ -169,7 +175,9 @@ def serve(make: Callable[..., Checkpointable], order: str) -> None:
     the factory has started this program. Exit with the reason if it cannot run or was removed."""
     fields = json.loads(order)
     given = Order(*fields["order"])
-    stopped = threading.Event()
+    ending = threading.Event()
+    opened: list[Member] = []
+    threading.Thread(target=_end_with_factory, args=(ending, opened), daemon=True).start()
     try:
         with (
             antiphon.connect(fields["url"]) as ctx,
@@ -179,16 +187,22 @@ def serve(make: Callable[..., Checkpointable], order: str) -> None:
                 founder=given.founder,
             ) as member,
         ):
-            threading.Thread(target=_until_end, args=(member, stopped), daemon=True).start()
+            opened.append(member)
             member.wait()
     except JMSError as error:
         sys.exit(f"{given.member}: {error}")
-    if not stopped.is_set():
+    if not ending.is_set():
         sys.exit(f"{given.member} was removed from its group")
 
 
-def _until_end(member: Member, stopped: threading.Event) -> None:
-    """Close the member when the factory closes the standard input, or ends."""
+def _end_with_factory(ending: threading.Event, opened: list[Member]) -> None:
+    """Close the member when the factory closes the standard input, or ends. End the process if it
+    is not open yet, or cannot leave: it may wait for others that are gone, too."""
     sys.stdin.read()
-    stopped.set()
-    member.close()
+    ending.set()
+    if not opened:
+        os._exit(1)
+    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    opened[0].close()

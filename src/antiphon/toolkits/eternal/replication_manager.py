@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +13,8 @@ from antiphon.blocks import Replica
 from antiphon.errors import IllegalStateError
 from antiphon.toolkits.eternal.pure.manager import Fault, ManagerService, ObjectGroup
 from antiphon.toolkits.eternal.pure.policy import Criteria
+
+logger = logging.getLogger("antiphon.toolkits")
 
 MANAGERS = "eternal.managers"
 """The group of the replicas of the manager."""
@@ -148,6 +151,7 @@ class ReplicationManager:
         if not group.members or (location and location not in group.members.values()):
             faults = self._replica.look(lambda manager: list(manager.faults))
             why = [fault.why for fault in faults if fault.name.startswith(f"{name}.")]
+            why = why or ["its location has left"]
             raise IllegalStateError(f"no member of {name} could be started: {why[-1]}")
         return group
 
@@ -172,7 +176,10 @@ class FaultNotifier:
             while True:
                 for fault in self._manager.wait_until(news):
                     known = fault.number
-                    subscriber(fault)
+                    try:
+                        subscriber(fault)
+                    except Exception:
+                        logger.exception("a subscriber raised at %s", fault)
         except IllegalStateError:
             return  # the replica was closed
 

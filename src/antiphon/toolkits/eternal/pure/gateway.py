@@ -68,7 +68,7 @@ class IncomingRequestGateway(ReplicatedService):
     def _invoke(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         check_public(operation)
         method = getattr(self.target, operation, None)
-        if not callable(method) or hasattr(Checkpointable, operation):
+        if not callable(method) or operation in vars(Checkpointable):
             raise AttributeError(f"{type(self.target).__name__} has no operation {operation!r}")
         return method(*arguments, **named)
 

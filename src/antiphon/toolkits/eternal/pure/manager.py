@@ -182,6 +182,8 @@ class ManagerService(ReplicatedService):
         self._restore_numbers()
 
     def _create(self, name: str, type_id: str, criteria: Criteria) -> None:
+        if name.split() != [name]:
+            raise ValueError(f"{name!r}: the name of a group has no blanks, and is not empty")
         if name in self._groups:
             raise ValueError(f"there is an object group {name!r} already")
         able = set(self._able(type_id))
@@ -200,6 +202,7 @@ class ManagerService(ReplicatedService):
             raise ValueError(f"the members of {name} are of type {group.type_id!r}")
         if location not in self._able(type_id):
             raise ValueError(f"location {location!r} makes no member of type {type_id!r}")
+        checked(group.criteria._replace(arguments=arguments))
         self._check_open(group, name, location)
         self._start(group, name, location, arguments or group.criteria.arguments)
 

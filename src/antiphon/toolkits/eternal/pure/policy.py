@@ -46,6 +46,8 @@ def checked(criteria: Criteria) -> Criteria:
         raise ValueError(
             f"{criteria.initial} members need as many locations, not {len(criteria.locations)}"
         )
+    if not all(isinstance(value, str | int | float | None) for value in criteria.arguments):
+        raise ValueError(f"arguments={criteria.arguments!r}: numbers, texts and None can be given")
     return criteria
 
 
