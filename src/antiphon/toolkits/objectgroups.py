@@ -25,8 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.blocks import ALL, FIRST, MAJORITY, NONE, GroupClient
@@ -36,6 +35,7 @@ from antiphon.blocks.pure.replies import Responder
 from antiphon.blocks.pure.rpc import check_public, first_of, invoke
 from antiphon.blocks.threads.host import Host
 from antiphon.errors import FormatError, IllegalStateError
+from antiphon.toolkits._closing import Closing
 
 TIMEOUT_S = 10.0
 """Seconds that calls wait without a timeout of their own."""
@@ -100,7 +100,7 @@ class Groupable:
         """Replace the state by that of another member, as its `get_state` returned it."""
 
 
-class GroupAdministrator:
+class GroupAdministrator(Closing):
     """The member's side of one group: creates and destroys it, and adds and removes members of this
     program. Closing it removes those, too."""
 
@@ -145,19 +145,8 @@ class GroupAdministrator:
         while self._members:
             self._members.pop()[1].close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class GroupAccessor:
+class GroupAccessor(Closing):
     """The client's side of one group, for programs that need not be members."""
 
     def __init__(self, ctx: antiphon.Context, group: str) -> None:
@@ -198,17 +187,6 @@ class GroupAccessor:
         """Close the client: waiting calls raise `TooFewRepliesError`, later ones
         `IllegalStateError`. Closing twice is no error."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _call(
         self, body: Any, replies: NumReplies, semantics: Semantics, timeout: float | None

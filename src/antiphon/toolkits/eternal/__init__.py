@@ -36,7 +36,7 @@ from antiphon.toolkits.eternal.pure.gateway import (
     IncomingRequestGateway,
     Logged,
 )
-from antiphon.toolkits.eternal.pure.manager import Fault, ObjectGroup
+from antiphon.toolkits.eternal.pure.groups import Fault, ObjectGroup
 from antiphon.toolkits.eternal.pure.policy import ACTIVE, PASSIVE, Criteria
 from antiphon.toolkits.eternal.replication_manager import FaultNotifier, ReplicationManager
 

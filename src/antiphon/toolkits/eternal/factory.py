@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import antiphon
 from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
-from antiphon.toolkits.eternal.pure.manager import FACTORY, ManagerService, Order
+from antiphon.toolkits._closing import Closing
+from antiphon.toolkits.eternal.pure.groups import Order
+from antiphon.toolkits.eternal.pure.manager import FACTORY, ManagerService
 from antiphon.toolkits.eternal.replication_manager import ReplicationManager
 
 STOP_S = 5.0
@@ -24,7 +24,7 @@ REPORT_S = 10.0
 """Seconds until a report to the manager is made again."""
 
 
-class Factory:
+class Factory(Closing):
     """Runs the members that the manager wants at one location, each as a process of its own.
 
     `types`: for each type of object the command of a program that calls `serve` with its last
@@ -63,17 +63,6 @@ class Factory:
         self._manager.close()
         self._runner.join()
         self._ctx.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _open(self) -> ReplicationManager:
         manager = ReplicationManager(self._ctx, FACTORY + self.location)

@@ -8,19 +8,19 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import antiphon
 from antiphon.blocks import Replica, ServiceClient
 from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
+from antiphon.toolkits._closing import Closing
 from antiphon.toolkits.eternal.pure.gateway import (
     LOG,
     Checkpointable,
     IncomingRequestGateway,
     Logged,
 )
-from antiphon.toolkits.eternal.pure.manager import Order
+from antiphon.toolkits.eternal.pure.groups import Order
 from antiphon.toolkits.eternal.pure.policy import ACTIVE, PASSIVE
 from antiphon.toolkits.eternal.replication_manager import MANAGERS, REMOVE_AFTER_S, Reference
 
@@ -35,7 +35,7 @@ LEAVE_S = 4.0
 group or of the cluster are gone, too, it cannot leave in order."""
 
 
-class Member:
+class Member(Closing):
     """A member of an object group, in this process: an object behind a gateway, which tells the
     manager of the views of the group.
 
@@ -83,17 +83,6 @@ class Member:
         self._replica.close()
         self._manager.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _watch(self) -> None:
         """Report each view in which this is the oldest member."""
         try:
@@ -118,7 +107,7 @@ class Member:
             return
 
 
-class ObjectRequestGateway:
+class ObjectRequestGateway(Closing):
     """The client's side of an object group: `proxy()` looks like one object.
 
     Each request is carried out once. If the members that have it fail, it goes to others, and the
@@ -148,17 +137,6 @@ class ObjectRequestGateway:
     def close(self) -> None:
         """Close the client. Closing twice is no error."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Proxy:

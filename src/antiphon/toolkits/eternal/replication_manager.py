@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import antiphon
 from antiphon.blocks import Replica
 from antiphon.errors import IllegalStateError
-from antiphon.toolkits.eternal.pure.manager import Fault, ManagerService, ObjectGroup
+from antiphon.toolkits._closing import Closing
+from antiphon.toolkits.eternal.pure.groups import Fault, ObjectGroup
+from antiphon.toolkits.eternal.pure.manager import ManagerService
 from antiphon.toolkits.eternal.pure.policy import Criteria
 
 logger = logging.getLogger("antiphon.toolkits")
@@ -30,7 +31,7 @@ Reference = ObjectGroup | str
 """An object group, or its name."""
 
 
-class ReplicationManager:
+class ReplicationManager(Closing):
     """One replica of the replication manager: creates and deletes object groups, and their members
     at locations.
 
@@ -133,17 +134,6 @@ class ReplicationManager:
     def close(self) -> None:
         """Leave the replicas of the manager. Closing twice is no error."""
         self._replica.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _running(self, name: str, location: str | None = None) -> ObjectGroup:
         """Return a group whose members have started. Raise `IllegalStateError` if they failed."""

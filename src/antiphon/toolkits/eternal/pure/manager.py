@@ -13,87 +13,17 @@ state is gone, too; then the group is *lost*, and the manager says so instead of
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from antiphon.blocks.pure.service import ReplicatedService
 from antiphon.formats import values
+from antiphon.toolkits.eternal.pure.groups import Fault, Group, Member, ObjectGroup, Order, restored
 from antiphon.toolkits.eternal.pure.policy import Criteria, checked, choose
 
 FACTORY = "at."
 """The name of a factory among the manager's replicas: this, and its location."""
 
 FAULTS_KEPT = 1000
-
-
-class Member(NamedTuple):
-    """A member of an object group."""
-
-    location: str
-    founder: bool = False
-    running: bool = False  # it has joined its group
-    added: bool = False  # it was not made by a factory
-    arguments: tuple[Any, ...] = ()
-
-
-class Fault(NamedTuple):
-    """A failure: of a `location`, an `object` (one member of a group), or a `group`, which has lost
-    its state."""
-
-    number: int
-    kind: str
-    name: str
-    location: str = ""
-    why: str = ""
-
-
-class ObjectGroup(NamedTuple):
-    """A group as it was at one moment: `members` are those that run, by their locations."""
-
-    name: str
-    type_id: str
-    criteria: Criteria
-    members: dict[str, str]
-    starting: tuple[str, ...]  # locations where others have been asked for
-    lost: bool
-    version: int
-
-
-class Order(NamedTuple):
-    """A member that a factory has to run."""
-
-    group: str
-    member: str
-    type_id: str
-    style: str
-    founder: bool
-    arguments: tuple[Any, ...]
-
-
-@dataclass
-class _Group:
-    type_id: str
-    criteria: Criteria
-    members: dict[str, Member] = field(default_factory=dict)
-    made: int = 0  # members so far
-    founded: bool = False  # its founder has run
-    complete: bool = False  # it has had its initial number of members
-    lost: bool = False
-    view: int = 0  # the last that was reported
-    present: tuple[str, ...] = ()  # the members of that view
-    failures: dict[str, int] = field(default_factory=dict)  # by location
-
-    @property
-    def running(self) -> list[str]:
-        return [name for name, member in self.members.items() if member.running]
-
-    @property
-    def wanted(self) -> int:
-        if self.lost:
-            return 0
-        if not self.founded:
-            return 1
-        return self.criteria.minimum if self.complete else self.criteria.initial
 
 
 class ManagerService(ReplicatedService):
@@ -104,7 +34,7 @@ class ManagerService(ReplicatedService):
         self.locations: dict[str, tuple[str, ...]] = {}  # the types that each can make
         self.faults: list[Fault] = []
         self._replicas: tuple[str, ...] = ()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._fault_count = 0
 
     # -- Reading ---------------------------------------------------------------------------------
@@ -193,10 +123,10 @@ class ManagerService(ReplicatedService):
                 f"{criteria.initial} members of type {type_id!r} are wanted, and "
                 f"{len(able)} locations can make one: {', '.join(sorted(able)) or 'none'}"
             )
-        self._groups[name] = _Group(type_id, criteria)
+        self._groups[name] = Group(type_id, criteria)
 
     def _create_member(
-        self, group: _Group, name: str, location: str, type_id: str, arguments: tuple[Any, ...]
+        self, group: Group, name: str, location: str, type_id: str, arguments: tuple[Any, ...]
     ) -> None:
         if type_id != group.type_id:
             raise ValueError(f"the members of {name} are of type {group.type_id!r}")
@@ -206,7 +136,7 @@ class ManagerService(ReplicatedService):
         self._check_open(group, name, location)
         self._start(group, name, location, arguments or group.criteria.arguments)
 
-    def _add_member(self, group: _Group, location: str, member: str) -> None:
+    def _add_member(self, group: Group, location: str, member: str) -> None:
         if member not in group.present:
             raise ValueError(f"{member!r} has not joined the group")
         if member in group.members:
@@ -214,13 +144,13 @@ class ManagerService(ReplicatedService):
         self._check_open(group, member, location)
         group.members[member] = Member(location, running=True, added=True)
 
-    def _check_open(self, group: _Group, name: str, location: str) -> None:
-        if location in _places(group):
+    def _check_open(self, group: Group, name: str, location: str) -> None:
+        if location in group.places:
             raise ValueError(f"location {location!r} has a member of the group")
         if group.lost or not group.founded:
             raise ValueError(f"{name}: the group has no state that a member could take over")
 
-    def _remove_member(self, group: _Group, location: str) -> None:
+    def _remove_member(self, group: Group, location: str) -> None:
         found = [name for name, member in group.members.items() if member.location == location]
         if not found:
             raise ValueError(f"location {location!r} has no member of the group")
@@ -231,11 +161,11 @@ class ManagerService(ReplicatedService):
         # If another one is due, it goes elsewhere, unless there is only this place.
         group.failures.setdefault(location, 1)
 
-    def _ended(self, group: _Group, name: str, member: str, why: str) -> None:
+    def _ended(self, group: Group, name: str, member: str, why: str) -> None:
         if member in group.members:
             self._lose(group, name, member, why)
 
-    def _seen(self, group: _Group, name: str, view: int, members: tuple[str, ...]) -> None:
+    def _seen(self, group: Group, name: str, view: int, members: tuple[str, ...]) -> None:
         """Take a view of a group from one of its members."""
         if view <= group.view:
             return
@@ -259,7 +189,7 @@ class ManagerService(ReplicatedService):
             for member in self._made_at(group, location):
                 self._lose(group, name, member, why)
 
-    def _lose(self, group: _Group, name: str, member: str, why: str) -> None:
+    def _lose(self, group: Group, name: str, member: str, why: str) -> None:
         """Take out a member, which has failed if there is a reason."""
         gone = group.members.pop(member)
         if why:
@@ -278,7 +208,7 @@ class ManagerService(ReplicatedService):
                 location = choose(
                     group.criteria,
                     self._able(group.type_id),
-                    _places(group),
+                    group.places,
                     self._loads(),
                     group.failures,
                 )
@@ -286,7 +216,7 @@ class ManagerService(ReplicatedService):
                     break
                 self._start(group, name, location, group.criteria.arguments)
 
-    def _start(self, group: _Group, name: str, location: str, arguments: tuple[Any, ...]) -> None:
+    def _start(self, group: Group, name: str, location: str, arguments: tuple[Any, ...]) -> None:
         group.made += 1
         member = Member(location, founder=not group.founded, arguments=arguments)
         group.members[f"{name}.{group.made}"] = member
@@ -297,7 +227,7 @@ class ManagerService(ReplicatedService):
     def _loads(self) -> Counter[str]:
         return Counter(m.location for g in self._groups.values() for m in g.members.values())
 
-    def _made_at(self, group: _Group, location: str) -> list[str]:
+    def _made_at(self, group: Group, location: str) -> list[str]:
         return [n for n, m in group.members.items() if m.location == location and not m.added]
 
     def _report(self, kind: str, name: str, location: str = "", why: str = "") -> None:
@@ -305,7 +235,7 @@ class ManagerService(ReplicatedService):
         self.faults.append(Fault(self._fault_count, kind, name, location, why))
         del self.faults[:-FAULTS_KEPT]
 
-    def _find(self, name: str) -> _Group:
+    def _find(self, name: str) -> Group:
         if name not in self._groups:
             raise ValueError(f"there is no object group {name!r}")
         return self._groups[name]
@@ -313,7 +243,7 @@ class ManagerService(ReplicatedService):
     # -- State -----------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        groups = {name: _plain(group) for name, group in self._groups.items()}
+        groups = {name: group.plain() for name, group in self._groups.items()}
         faults = [tuple(fault) for fault in self.faults]
         state = (self.revision, self.locations, faults, self._replicas, groups, self._fault_count)
         return values.encode(state)
@@ -322,21 +252,4 @@ class ManagerService(ReplicatedService):
         revision, locations, faults, replicas, groups, self._fault_count = values.decode(data)
         self.revision, self.locations, self._replicas = revision, dict(locations), replicas
         self.faults = [Fault(*fault) for fault in faults]
-        self._groups = {name: _group(plain) for name, plain in groups.items()}
-
-
-def _places(group: _Group) -> set[str]:
-    return {member.location for member in group.members.values()}
-
-
-def _plain(group: _Group) -> tuple[Any, ...]:
-    members = {name: tuple(member) for name, member in group.members.items()}
-    others = [getattr(group, attribute.name) for attribute in fields(group)[3:]]
-    return group.type_id, tuple(group.criteria), members, *others
-
-
-def _group(plain: tuple[Any, ...]) -> _Group:
-    type_id, criteria, members, *others = plain
-    return _Group(
-        type_id, Criteria(*criteria), {n: Member(*m) for n, m in members.items()}, *others
-    )
+        self._groups = {name: restored(plain) for name, plain in groups.items()}
