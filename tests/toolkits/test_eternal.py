@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import subprocess
 import sys
@@ -55,6 +56,35 @@ def test_a_group_looks_like_one_object(connect: Connect, style: str) -> None:
         follower.close()
         with pytest.raises(OutcomeUnknownError):
             client.call("add", 9, timeout=0.1)
+
+
+class Dice:
+    """Not deterministic."""
+
+    def __init__(self) -> None:
+        self.rolled = b""
+
+    def roll(self) -> bytes:
+        self.rolled += secrets.token_bytes(8)
+        return self.rolled
+
+    def get_state(self) -> bytes:
+        return self.rolled
+
+    def set_state(self, state: bytes) -> None:
+        self.rolled = state
+
+
+def test_of_a_passive_group_the_oldest_carries_requests_out(connect: Connect) -> None:
+    eternal.ReplicationManager(connect())
+    dice = [Dice(), Dice()]
+    for number, one in enumerate(dice):
+        eternal.Member(connect(), "dice", one, style=eternal.PASSIVE, founder=number == 0)
+    with eternal.ObjectRequestGateway(connect(), "dice") as client:
+        client.proxy().roll()
+        rolled = client.proxy().roll()
+    assert len(rolled) == 16
+    until(lambda: dice[0].rolled == dice[1].rolled == rolled)
 
 
 def test_all_replicas_of_the_manager_know_the_same(connect: Connect) -> None:

@@ -29,6 +29,7 @@ member whose process is stopped is replaced when its group has removed it, half 
 connection was missed.
 """
 
+from antiphon._names import adopt
 from antiphon.toolkits.eternal.factory import Factory
 from antiphon.toolkits.eternal.members import Member, ObjectRequestGateway, serve
 from antiphon.toolkits.eternal.pure.gateway import (
@@ -39,13 +40,6 @@ from antiphon.toolkits.eternal.pure.gateway import (
 from antiphon.toolkits.eternal.pure.groups import Fault, ObjectGroup
 from antiphon.toolkits.eternal.pure.policy import ACTIVE, PASSIVE, Criteria
 from antiphon.toolkits.eternal.replication_manager import FaultNotifier, ReplicationManager
-
-LEFT_OUT = {
-    "Interceptor": "programs call a gateway: nothing beneath them is captured or changed",
-    "ObjectGroupHandler": "no object in between: the group's own order keeps its members the same",
-    "Immune": "byzantine faults are outside of what the project considers",
-}
-"""Names of the originals that are not here, with the reason."""
 
 __all__ = [
     "ACTIVE",
@@ -64,3 +58,12 @@ __all__ = [
     "ReplicationManager",
     "serve",
 ]
+
+LEFT_OUT = {
+    "Interceptor": "programs call a gateway: nothing beneath them is captured or changed",
+    "ObjectGroupHandler": "no object in between: the group's own order keeps its members the same",
+    "Immune": "byzantine faults are outside of what the project considers",
+}
+"""Names of the originals that are not here, with the reason."""
+
+adopt(__name__, __all__)
