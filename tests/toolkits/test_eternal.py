@@ -15,6 +15,7 @@ import pytest
 import antiphon
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
 from antiphon.toolkits import eternal
+from antiphon.toolkits.eternal.pure.policy import ATTEMPTS
 from antiphon.toolkits.eternal.replication_manager import MANAGERS
 from tests.api.support import backends
 from tests.api.support.steps import until
@@ -243,6 +244,17 @@ def test_a_member_that_its_group_removes_ends_and_is_replaced(domain: Domain) ->
     until(lambda: not domain.runs("stock.1"))
     domain.wait_for_members("stock", lambda now: now == {"stock.2": "south", "stock.3": "north"})
     until(lambda: [one[1:4] for one in domain.faults] == [("object", "stock.1", "north")])
+
+
+@pytest.mark.process
+def test_a_group_whose_members_cannot_start_is_refused_with_the_reason(
+    domain: Domain, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").touch()
+    criteria = domain.criteria(eternal.ACTIVE, 1, 1, "broken")
+    with pytest.raises(IllegalStateError, match="ended with status 1"):
+        domain.manager.create_object("ledger", criteria, "stock")
+    until(lambda: len(domain.faults) == 2 * ATTEMPTS)  # two locations
 
 
 @pytest.mark.process

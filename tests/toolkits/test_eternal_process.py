@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.errors import IllegalStateError
 from antiphon.toolkits import eternal
-from antiphon.toolkits.eternal.pure.policy import ATTEMPTS
 from tests.api.support import backends
 from tests.api.support.steps import heard, in_thread, until
 from tests.process.support.cluster import WAIT_S
@@ -23,10 +21,16 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180), pytest.mark.in_turn
 LOCATIONS = ("north", "south", "east", "west")
 
 
-@pytest.fixture(params=["servers", "peers"])
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with {"servers": backends.cluster, "peers": backends.peers}[request.param](tmp_path) as backend:
-        yield backend.url
+    if request.param == "servers":
+        with backends.cluster(tmp_path) as backend:
+            yield backend.url
+    else:
+        yield f"peer:file/{tmp_path}/test"
+
+
+SERVERS = pytest.mark.parametrize("url", ["servers"], indirect=True)
 
 
 @pytest.fixture
@@ -41,7 +45,12 @@ def domain(url: str, tmp_path: Path) -> Iterator[Domain]:
         yield domain
 
 
-@pytest.mark.parametrize("style", [eternal.ACTIVE, eternal.PASSIVE])
+@pytest.mark.parametrize(
+    ("url", "style"),
+    [("servers", eternal.ACTIVE), ("peers", eternal.PASSIVE)],
+    indirect=["url"],
+    ids=["servers", "peers"],
+)
 def test_the_number_is_restored_and_no_effect_lost_or_doubled(domain: Domain, style: str) -> None:
     created = domain.manager.create_object("ledger", domain.criteria(style, 3, 3), "accounts")
     before = created.members
@@ -78,9 +87,6 @@ def test_the_number_is_restored_and_no_effect_lost_or_doubled(domain: Domain, st
         ("object", oldest),
         ("location", location),
     }
-
-
-SERVERS = pytest.mark.parametrize("url", ["servers"], indirect=True)
 
 
 @SERVERS
@@ -150,12 +156,3 @@ def test_members_and_locations_that_stand_still_are_replaced_and_lost_groups_rep
     domain.manager.create_object("ledger", domain.criteria(eternal.ACTIVE, 1, 1), "alone")
     with eternal.ObjectRequestGateway(domain.ctx, "alone") as client:
         assert client.proxy().marks() == []
-
-
-@SERVERS
-def test_a_group_whose_members_cannot_start_is_refused_with_the_reason(domain: Domain) -> None:
-    (domain.folder / "broken").touch()
-    criteria = domain.criteria(eternal.ACTIVE, 1, 1, "broken")
-    with pytest.raises(IllegalStateError, match="ended with status 1"):
-        domain.manager.create_object("ledger", criteria, "stock")
-    until(lambda: len(domain.faults) == len(LOCATIONS) * ATTEMPTS)

@@ -50,8 +50,11 @@ class Members:
 
 @pytest.fixture(params=["servers", "peers"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with {"servers": backends.cluster, "peers": backends.peers}[request.param](tmp_path) as backend:
-        yield backend.url
+    if request.param == "servers":
+        with backends.cluster(tmp_path) as backend:
+            yield backend.url
+    else:
+        yield f"peer:file/{tmp_path}/test"
 
 
 def test_a_group_of_processes_keeps_one_state_and_waits_for_no_dead_member(url: str) -> None:
