@@ -156,6 +156,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "toolkits.jgroups": PROGRAMS
     | LAYERS
     | {"blocks", "blocks.operations", "blocks.pure", "blocks.threads", "peers", "toolkits"},
+    "toolkits.objectgroups": PROGRAMS | {"blocks", "blocks.pure", "blocks.threads", "toolkits"},
+    "toolkits.eternal": PROGRAMS | {"blocks", "toolkits", "toolkits.eternal.pure"},
+    "toolkits.eternal.pure": {"errors", "formats", "blocks.pure"},
     "terminal": set(),
     "reports": {"antiphon", "terminal"},
     "pyspark_antiphon": {"spark.source"},
@@ -181,7 +184,7 @@ PURE = (
     | MACHINE_ROOMS
     | {"broker.dispatch", "broker.home"}
     | {"errors", "log.effects", "log.settings", "journal.disk"}
-    | {"driver", "io.rules", "blocks.errors", "blocks.pure"}
+    | {"driver", "io.rules", "blocks.errors", "blocks.pure", "toolkits.eternal.pure"}
     | API_WORDS
     | {"api.protocol", "api.messages", "api.group_standing"}
     | {"peers.layers", "peers.membership", "peers.stack", "peers.channel", "peers.whiteboard"}

@@ -1,0 +1,2 @@
+"""The decisions of replication: where replicas are started, and what a replica does with a
+request."""
