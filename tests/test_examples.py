@@ -81,8 +81,7 @@ def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
 
 
-WITH_SERVERS = {"load_balancing", "lock_without_server", "presence"}
-WITH_SERVERS = {"fire_alarm_jgroups", "lock_without_server", "presence"}
+WITH_SERVERS = {"fire_alarm_jgroups", "load_balancing", "lock_without_server", "presence"}
 """These are channels, for which servers are a name service."""
 
 

@@ -23,10 +23,6 @@ class Peer:
     """One process (`peer_program.py`, or another one that takes orders), and all that it has
     said."""
 
-
-class Peer:
-    """One process (`peer_program.py`, or the option `program`), and all that it has said."""
-
     def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
         self.name = options["name"]
         self.events: list[dict[str, Any]] = []
