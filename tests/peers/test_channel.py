@@ -2,7 +2,6 @@
 with asyncio."""
 
 import asyncio
-import pickle
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -297,25 +296,6 @@ def test_views_keep_their_places_among_messages(pair: tuple[peers.Channel, peers
         if seen[-1] == "last":
             break
     assert seen == [*(b"%d" % i for i in range(COUNT)), ("a",), "last"]
-
-
-def test_transitional_views_are_for_programs_that_want_them() -> None:
-    with (
-        peers.Channel(STACK, name="a", transitional_views=True) as a,
-        peers.Channel(STACK, name="b") as b,
-    ):
-        a.connect("c")
-        b.connect("c")
-        while view_of(a) != ("a", "b"):
-            pass
-        b.close()
-        rest, view = a.receive(WAIT_S), a.receive(WAIT_S)
-        assert isinstance(rest, antiphon.ViewMessage)
-        assert isinstance(view, antiphon.ViewMessage)
-        assert (rest.transitional, rest.view.members, rest.left) == (True, ("a",), ("b",))
-        assert (view.transitional, view.view.members, view.left) == (False, ("a",), ("b",))
-        assert rest.view.id < view.view.id
-        assert pickle.loads(pickle.dumps(rest)).transitional
 
 
 def test_a_loop_and_a_receive_end_when_it_is_closed(

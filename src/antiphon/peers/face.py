@@ -28,7 +28,6 @@ class ChannelFace(NotPickled, ABC):
     function that returns the state of this program, as bytes or as an iterable of bytes, for others
     to take over (`get_state`). It is called where the program receives: inside `receive`, a loop or
     the listener's thread, once all that came before is handled; it may not receive itself.
-    `transitional_views`: the program receives these, too (`ViewMessage.transitional`).
 
     What is received (`receive`, a loop, a listener) are messages, and between them the views, as
     `ViewMessage`, in the order that the stack promises. The program has to receive: if too much

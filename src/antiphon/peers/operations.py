@@ -455,7 +455,6 @@ def settings_of(
     plaintext: bool,
     trace: str | None,
     state: Any,
-    transitional_views: bool,
 ) -> Settings:
     """Return the settings of a channel. Raises `TypeError`, `ValueError` or
     `ConfigurationError`."""
@@ -483,9 +482,7 @@ def settings_of(
     if state is not None and "state" not in stack.gives:
         raise ConfigurationError(f"no layer of this stack hands out a state: {stack}")
     plaintext, trace = arguments.switch("plaintext", plaintext), arguments.path("trace", trace)
-    transitional_views = arguments.switch("transitional_views", transitional_views)
-    provides = state is not None
-    return Settings(stack, name, listen, tls, plaintext, trace, provides, transitional_views)
+    return Settings(stack, name, listen, tls, plaintext, trace, state is not None)
 
 
 # -- After a fork ----------------------------------------------------------------------------------

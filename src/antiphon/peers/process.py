@@ -61,7 +61,6 @@ class Settings(msgspec.Struct, frozen=True):
     plaintext: bool = False  # even off loopback
     trace: str | None = None  # the folder of its trace
     provides_state: bool = False
-    transitional_views: bool = False  # its program sees them
 
 
 class Process:
@@ -103,7 +102,6 @@ class Process:
         view, name = self._running.view, cluster.name
         self.conversation = Conversation(self.me, view, name, f"topic:{name}")
         self.conversation.members_min = cluster.members_min
-        self.conversation.wants_transitional = settings.transitional_views
         self.driver = ChannelDriver(self.conversation, self._running, self.lock, self, trace)
         if settings.provides_state:
             self.driver.provides_state()

@@ -33,11 +33,8 @@ class Channel(ChannelFace):
         allow_pickle: bool = False,
         trace: str | None = None,
         state: StateProvider | None = None,
-        transitional_views: bool = False,
     ) -> None:
-        settings = settings_of(
-            stack, name, listen, tls, plaintext, trace, state, transitional_views
-        )
+        settings = settings_of(stack, name, listen, tls, plaintext, trace, state)
         arguments.switch("allow_pickle", allow_pickle)
         self._worker = Worker()
         self._core = ChannelCore(settings, self._submit, allow_pickle, state)

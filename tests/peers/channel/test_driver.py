@@ -12,7 +12,6 @@ from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
 from antiphon.peers.channel.conversation import Conversation
-from antiphon.peers.channel.views import Occurrence
 from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import (
     Blocked,
@@ -98,23 +97,6 @@ def test_a_view_says_who_has_come_and_gone() -> None:
     items = [a.conversation.take(), a.conversation.take()]
     assert [item.joined for item in items] == [("a", "b"), ("c",)]  # type: ignore[union-attr]
     assert [item.left for item in items] == [(), ("b",)]  # type: ignore[union-attr]
-
-
-def test_a_transitional_view_comes_before_the_next_one_if_the_program_wants_it() -> None:
-    a = Process("a")
-    a.conversation.wants_transitional = True
-    first = a.install(B, C)
-    second = PeerView(ViewId(2, a.me), (a.me, C), a.me)
-    a.act(Install(Closing(first.id, {}), second, {}, Changed((a.me, C))))
-    whole, rest, new = (a.conversation.take() for _ in range(3))
-    assert isinstance(whole, Occurrence)  # the first view, of itself alone, was not shown
-    assert isinstance(rest, Occurrence)
-    assert isinstance(new, Occurrence)
-    assert (whole.transitional, rest.transitional, new.transitional) == (False, True, False)
-    assert (rest.view.id, rest.view.members) == (whole.view.id, ("a", "c"))
-    assert (rest.joined, rest.left, rest.together) == ((), ("b",), ("a", "c"))
-    assert new.left == ("b",)
-    assert a.conversation.take() is None
 
 
 def test_a_name_that_came_back_has_left_and_joined() -> None:
@@ -439,7 +421,7 @@ def test_one_that_finds_its_name_taken_ends() -> None:
     a = Process("a")
     members = (MemberId("a", 2), B)
     view = PeerView(ViewId(7, B), members, B, True)
-    a.act(Install(Closing(a.running.view.id, {}), view, {}, Changed((a.me,))))
+    a.act(Install(Closing(a.running.view.id, {}), view, {}, Changed()))
     assert a.released
     with pytest.raises(IllegalStateError, match="another process has taken the name 'a'"):
         raise a.conversation.why_not()

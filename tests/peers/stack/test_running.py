@@ -20,7 +20,7 @@ from antiphon.peers.layers.layer import (
     To,
     Up,
 )
-from antiphon.peers.stack.running import Delivered, Parting, Running, Shown, Waits
+from antiphon.peers.stack.running import Delivered, Running, Shown, Waits
 from antiphon.peers.stack.stack import Stack
 
 ME = MemberId("a", 1)
@@ -153,36 +153,3 @@ def test_a_view_passes_through_all_layers_before_anything_else_does() -> None:
     assert isinstance(shown, Shown)
     assert told == ["low tells", "high tells"]
     assert [bytes(each.body) for each in (low, high)] == [b"low", b"high"]
-
-
-class Keeps(Layer):
-    """Keeps what comes in for the end of the view."""
-
-    name = "keeps"
-
-    def __init__(self) -> None:
-        self.kept: list[Effect] = []
-
-    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
-        self.kept.append(Up(frame, sender))
-        return ()
-
-    def close(self, closing: Closing, now_ms: int) -> Sequence[Effect]:
-        return self.kept
-
-
-def test_those_who_go_on_are_known_before_what_still_belongs_to_the_view() -> None:
-    third = MemberId("c", 1)
-    stack = running(Keeps())
-    first = PeerView(ViewId(1, OTHER), (OTHER, ME, third), OTHER, True)
-    second = PeerView(ViewId(2, ME), (ME, third), ME)
-    stack.act(stack.layers[0], [Install(Closing(stack.view.id, {}), first, {}, Changed((ME,)))], 0)
-    stack.send(b"late", 0)
-    stack.take()
-    install = Install(Closing(first.id, {}), second, {}, Changed((ME, third)))
-    stack.act(stack.layers[0], [install], 0)
-    parting, delivered, shown = stack.take()
-    assert parting == Parting(PeerView(first.id, (ME, third), ME, True))
-    assert isinstance(delivered, Delivered)
-    assert delivered.closing
-    assert isinstance(shown, Shown)

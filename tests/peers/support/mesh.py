@@ -11,7 +11,7 @@ from typing import Any
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.layers.layer import Dial, Layer
 from antiphon.peers.membership.member import Left
-from antiphon.peers.stack.running import Delivered, Parting, Running, Shown, Transmit
+from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit
 from antiphon.peers.stack.stack import Stack
 
 DELAY_MS = 1
@@ -49,7 +49,7 @@ class Process:
             elif isinstance(event, Shown):
                 names = " ".join(member.name for member in event.view.members)
                 lines.append(f"[{names}]{'*' if event.view.primary else ''}")
-            elif not isinstance(event, Parting):
+            else:
                 lines.append(repr(event))
         return lines
 

@@ -26,9 +26,7 @@ from antiphon.model.views import View
 class _GroupMessage(Message):
     """Made of a group event."""
 
-    __slots__ = (
-        *("_came", "_merged", "_read_only", "_serial", "_together", "_transitional", "_went"),
-    )
+    __slots__ = ("_came", "_merged", "_read_only", "_serial", "_together", "_went")
 
     def _fill(
         self,
@@ -42,7 +40,6 @@ class _GroupMessage(Message):
         self._serial = 0
         self._together: tuple[str, ...] | None = None
         self._merged: tuple[View, ...] = ()
-        self._transitional = False
         self._came = came
         self._went = went
         self._body = body
@@ -147,14 +144,6 @@ class ViewMessage(_GroupMessage, ObjectMessage):
         process that has just joined comes from a view of itself alone. Empty for a group."""
         return self._merged
 
-    @property
-    def transitional(self) -> bool:
-        """Whether this is not a new view, but what is left of one that ends, in a channel whose
-        program asked for such views: `view` has those of its members who go on together. All of
-        them receive what comes between this and the next view, perhaps nobody else does: a safe
-        message in between is one that these members hold. False for a group."""
-        return self._transitional
-
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
         if isinstance(body, View):
@@ -199,12 +188,11 @@ def peer_view(
     left: tuple[str, ...],
     together: tuple[str, ...],
     merged: tuple[View, ...],
-    transitional: bool,
     destination: Destination,
 ) -> ViewMessage:
     """Return the message for a member of a channel."""
     message = ViewMessage(view, joined, left)
-    message._together, message._merged, message._transitional = together, merged, transitional
+    message._together, message._merged = together, merged
     message._read_only = True
     message._arrival = Arrival(None, 0, 1)
     message._sent = Sent(None, 0, destination, DeliveryMode.PERSISTENT, view)

@@ -29,7 +29,7 @@ from antiphon.peers.channel.states import States, StateWanted, TakingOver
 from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut
-from antiphon.peers.stack.running import Delivered, Parting, Shown
+from antiphon.peers.stack.running import Delivered, Shown
 from antiphon.peers.whiteboard.board import Board
 
 logger = logging.getLogger("antiphon.peers.channel")
@@ -56,7 +56,6 @@ class Conversation:
         self.has_ended_cluster = False  # it was the last one to leave
         self.error: JMSError | None = None  # why it is over, if the program did not want that
         self.members_min = 1  # `joined` waits for a view of so many
-        self.wants_transitional = False  # the program wants to see transitional views
         self._outbox = Outbox(me, destination)
         self.try_put = self._outbox.put
         """As `put`, with one call less; it returns False also if the conversation is over."""
@@ -196,15 +195,6 @@ class Conversation:
         self.inbox.put(columns, len(pack))
         self._ring()
 
-    def parting(self, parting: Parting) -> None:
-        """Take the end of a view, before what still belongs to it."""
-        if self.wants_transitional and not self._hidden:
-            stay = parting.view.members
-            gone = tuple(member for member in self._view.members if member not in stay)
-            rest = View(parting.view)
-            self.inbox.put(Occurrence(rest, (), names(gone), names(stay), (), transitional=True))
-            self._ring()
-
     def shown(self, shown: Shown) -> None:
         """Take a new view."""
         before, self._view = (() if self._hidden else self._view.members), shown.view
@@ -254,7 +244,7 @@ class Conversation:
                 names(tuple(member for member in before if member not in after)),
                 names(changed.together),
                 tuple(map(View, changed.merged)),
-                origin=changed.origin,
+                changed.origin,
             )
         )
         self._ring()

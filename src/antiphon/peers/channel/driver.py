@@ -29,7 +29,7 @@ from antiphon.peers.layers.layer import Dial
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
 from antiphon.peers.membership.member import Left
 from antiphon.peers.membership.membership import Membership
-from antiphon.peers.stack.running import Delivered, Parting, Running, Shown, Transmit, Waits
+from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
 from antiphon.peers.whiteboard.whiteboard import Numbers, Whiteboard
 
 logger = logging.getLogger("antiphon.peers.channel")
@@ -238,8 +238,6 @@ class ChannelDriver:
                     if trace is not None:
                         trace.delivered(output, now_ms)
                     conversation.delivered(output)
-                case Parting():
-                    conversation.parting(output)
                 case Shown():
                     self._awaited.clear()
                     if trace is not None:

@@ -65,15 +65,14 @@ class View(views.View):
 
 
 class Occurrence(NamedTuple):
-    """A new view, at its place among the messages that a channel receives; or a transitional one.
-    `origin`: see `Changed`; programs do not get that."""
+    """A new view, at its place among the messages that a channel receives. `origin`: see
+    `Changed`; programs do not get that."""
 
     view: View
     joined: tuple[str, ...]
     left: tuple[str, ...]
     together: tuple[str, ...]
     merged: tuple[View, ...]
-    transitional: bool = False
     origin: ViewId | None = None
 
 

@@ -173,13 +173,15 @@ class Changed(NamedTuple):
     """How a view came about. `together`: the members that come from the same view as this process
     (with itself); `merged`: the views that were put together; `past`: of a primary view the last
     one that is known to have been shown before it, and the later ones that may have been; `origin`:
-    the view that this process comes from, the one before or one that was hidden meanwhile."""
+    the view that this process comes from, the one before or one that was hidden meanwhile;
+    `transitional`: this view is shown only to programs that ask for such views."""
 
     together: tuple[MemberId, ...] = ()
     merged: tuple[PeerView, ...] = ()
     past: tuple[ViewId, ...] = ()
     founding: ViewId | None = None
     origin: ViewId | None = None
+    transitional: bool = False
 
 
 class Streams(Protocol):

@@ -1,9 +1,9 @@
 """A running stack: the layers of one process, connected.
 
 It carries out the effects of its layers, depth first and in their order, and collects what the
-driver must do (`Transmit`, `Dial`) and what the program is told (`Delivered`, `Parting`, `Shown`,
-`Waits` and whatever layers say by `Tell`). The driver calls one input at a time and then takes the
-outputs (`take`).
+driver must do (`Transmit`, `Dial`) and what the program is told (`Delivered`, `Shown`, `Waits` and
+whatever layers say by `Tell`). The driver calls one input at a time and then takes the outputs
+(`take`).
 
 Frames pass in loops, not in calls of calls, as long as a layer passes on one frame for one; layers
 that do not override `up` or `down` are not asked.
@@ -76,13 +76,6 @@ class Delivered(Value, frozen=True):
     closing: bool = False
 
 
-class Parting(NamedTuple):
-    """For the program: the view that ends, with those of its members alone that go on together.
-    They all hand out what comes between this and the next view, and perhaps nobody else does."""
-
-    view: PeerView
-
-
 class Shown(NamedTuple):
     """For the program: a new view, after all that belongs to the one before."""
 
@@ -97,7 +90,7 @@ class Waits(NamedTuple):
     why: str
 
 
-Output: TypeAlias = Transmit | Dial | Delivered | Parting | Shown | Waits | Any
+Output: TypeAlias = Transmit | Dial | Delivered | Shown | Waits | Any
 
 
 class Running:
@@ -311,7 +304,6 @@ class Running:
 
     def _install(self, install: Install, now_ms: int) -> None:
         self._installing = True
-        self._outputs.append(Parting(_rest_of(self.view, install.changed)))
         for layer in self.layers:
             self._carry_out(layer, layer.close(install.closing, now_ms), now_ms)
         self.view = install.view
@@ -353,10 +345,3 @@ class Running:
         """Yield each layer's name and what it says of itself."""
         for layer in self.layers:
             yield layer.name, dict(layer.status())
-
-
-def _rest_of(view: PeerView, changed: Changed) -> PeerView:
-    """Return the members of a view that ends who go on together, as a view."""
-    members = tuple(member for member in view.members if member in changed.together)
-    leader = view.leader if view.leader in members else members[0]
-    return PeerView(view.id, members, leader, view.primary)

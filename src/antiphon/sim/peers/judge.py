@@ -29,9 +29,8 @@ class Judge:
     """Keeps the history of a run.
 
     Promise: at each step it stops the run if a process is shown a view without itself, or one that
-    is not above its last one, if a view means two things, if a primary view does not follow all
-    that were shown before it, or if a transitional view has other members than those who go on
-    together. Everything else is checked at the end (`judge`).
+    is not above its last one, if a view means two things, or if a primary view does not follow all
+    that were shown before it. Everything else is checked at the end (`judge`).
     """
 
     def __init__(self, promises: set[str], now_us: Callable[[], int]) -> None:
@@ -52,7 +51,6 @@ class Judge:
         self.views: dict[ViewId, PeerView] = {}
         self.leavers: set[MemberId] = set()
         self.dead: set[MemberId] = set()
-        self._partings: dict[MemberId, PeerView] = {}  # of those who end a view just now
         self._pasts: dict[ViewId, tuple[ViewId, ...]] = {}
         self._chains: dict[ViewId, list[ViewId]] = defaultdict(list)  # by their foundings
         self._newest: dict[ViewId, PeerView] = {}
@@ -83,20 +81,12 @@ class Judge:
     def delivered(self, process: Process, what: Delivered, sender: MemberId, number: int) -> None:
         if sender != what.sender:
             raise ViolationError(f"{process} delivers a message of {sender} from {what.sender}")
-        if what.closing != (process.me in self._partings):
-            raise ViolationError(f"parting: {process} delivers {what} at the wrong end of a view")
         self.deliveries += 1
         delivery = Delivery(sender, number, what.level, what.view, what.closing)
         self._add(process.me, delivery)
 
-    def parting(self, process: Process, rest: PeerView) -> None:
-        self._partings[process.me] = rest
-
     def shown(self, process: Process, shown: Shown) -> None:
         view, changed = shown
-        rest = self._partings.pop(process.me)
-        if {*rest.members} != {*changed.together}:
-            raise ViolationError(f"parting: {process} goes on from {rest} with {changed.together}")
         self.showings += 1
         self.shown_us = self._now_us()
         merged = tuple(one.id for one in changed.merged)

@@ -9,7 +9,7 @@ from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.membership.membership import Left, Membership
 from antiphon.peers.membership.phases import Phase
-from antiphon.peers.stack.running import Delivered, Output, Parting, Running, Shown, Transmit
+from antiphon.peers.stack.running import Delivered, Output, Running, Shown, Transmit
 from antiphon.peers.whiteboard.whiteboard import Numbers, Whiteboard
 from antiphon.sim.peers.stacks import Receipts
 from antiphon.sim.seeds import stream
@@ -210,8 +210,6 @@ class Process:
                         world.network.transmit(self, target, data)
             case Delivered():
                 world.judge.delivered(self, output, *message(bytes(output.body)))
-            case Parting(view):
-                world.judge.parting(self, view)
             case Shown(view):
                 world.note(self, f"shows {view}")
                 world.judge.shown(self, output)
