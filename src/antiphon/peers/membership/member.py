@@ -254,10 +254,10 @@ class Member:
         source = decision.source_of(self.me)
         assert source is not None
         cut = self._shelf.kept(self.view).committed if self._alone else source.cut
-        closing = Closing(self.view.id, numbers(self.view, cut))
         merged = tuple(one.view for one in decision.sources)
         members = decision.view.members
         together = tuple(one for one in source.members if one in members)
+        closing = Closing(self.view.id, numbers(self.view, cut), together)
         changed = Changed(together, merged, origin=source.view.id)
         if decision.flagged:
             past, founding = decision.flagged.past, decision.flagged.founding
@@ -315,7 +315,8 @@ class Member:
             self._enter(Cause.MISSED, now_ms)
             return []
         self._enter(Cause.BEHIND, now_ms)
-        closing = Closing(self.view.id, numbers(self.view, self._shelf.kept(self.view).committed))
+        cut = numbers(self.view, self._shelf.kept(self.view).committed)
+        closing = Closing(self.view.id, cut, (self.me,))
         mine = self.report().summary
         summary = {
             layer.name: layer.merge({self.me: mine[layer.name]})
