@@ -15,10 +15,13 @@ from typing import Any
 
 WAIT_S = 30.0
 ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.process.support.peer_program"
+"""What a process runs, unless its options name another `program`."""
 
 
 class Peer:
-    """One process (`peer_program.py`), and all that it has said."""
+    """One process (`peer_program.py`, or another one that takes orders), and all that it has
+    said."""
 
     def __init__(self, options: dict[str, Any], environment: dict[str, str], log: Path) -> None:
         self.name = options["name"]
@@ -28,7 +31,7 @@ class Peer:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.process.support.peer_program", json.dumps(options)],
+                [sys.executable, "-m", options.get("program", PROGRAM), json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,0 +1,200 @@
+"""Groups inside one cluster of peers, as Transis, Phoenix and Isis have them: a process may be in
+several, and what it sends to several groups has one place in the order of all of them.
+
+A process says in its note which groups it is in (`peers.Channel.set_note`), and every view of the
+channel shows the notes of all. So a group changes where the channel's view changes, and in no other
+place: between two views of a group its members receive the same messages, at every level, without a
+protocol of its own. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from antiphon.model.peer_views import MemberId
+from antiphon.peers import View
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process says of itself: the groups that it is in, each with the round of the view in
+    which it asked for that, and the site that it runs at."""
+
+    groups: dict[str, int] = {}
+    site: str = ""
+
+    def joining(self, group: str, round: int) -> Note:
+        return self if group in self.groups else Note({**self.groups, group: round}, self.site)
+
+    def leaving(self, group: str) -> Note:
+        return Note({one: at for one, at in self.groups.items() if one != group}, self.site)
+
+    def written(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """A message to groups, as a channel carries it. `kind` is the toolkit's."""
+
+    targets: tuple[str, ...]
+    body: bytes
+    kind: str = ""
+
+
+class GroupMessage(NamedTuple):
+    """A message that this process receives. `targets`: all groups that it was sent to."""
+
+    sender: str
+    targets: tuple[str, ...]
+    body: bytes
+    kind: str = ""
+
+
+class GroupView(NamedTuple):
+    """The members of a group from here on, those first that joined first.
+
+    `joined` and `left` compare it with the view before; to a process that joins, all have joined.
+    `together`: the members that come from the same view as this process, with the same messages.
+    `primary`: of all views of the cluster at a time at most one is. `transitional`: see
+    `peers.View`; its members are those of the view that ends who go on together.
+    """
+
+    group: str
+    id: int
+    members: tuple[str, ...]
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    together: tuple[str, ...]
+    primary: bool
+    transitional: bool = False
+
+
+Event: TypeAlias = GroupMessage | GroupView
+
+
+class _Known(NamedTuple):
+    """A group as this process knows it."""
+
+    id: int
+    members: tuple[MemberId, ...]
+
+
+_NOBODY = _Known(0, ())
+
+
+class Directory:
+    """Who is in which group, as the views of a channel show it to one process.
+
+    Promise: of what it is given, in the channel's order, it returns what this process receives: the
+    messages to groups that it is in, and the views of all groups, each where the group changes. A
+    transitional view comes before the rest of the view that ends, if this process was in the group.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.notes: dict[str, Note] = {}
+        self._name = name
+        self._known: dict[str, _Known] = {}
+        self._primary = False
+        self._passing: View | None = None
+        self._held: list[GroupMessage] = []
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """Return the members of a group, those first that joined first."""
+        return _names(self._known.get(group, _NOBODY).members)
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups that have members."""
+        return tuple(sorted(self._known))
+
+    def received(self, message: GroupMessage) -> list[Event]:
+        """Take a message. At the end of a view it is kept until the next view is shown, in the same
+        step, for that one says whose transitional view belongs before it."""
+        if not any(self._name in self.members(group) for group in message.targets):
+            return []
+        if self._passing is None:
+            return [message]
+        self._held.append(message)
+        return []
+
+    def shown(self, view: View, together: tuple[str, ...]) -> list[Event]:
+        """Take a view of the channel."""
+        if view.transitional:
+            self._passing = view
+            return []
+        self.notes = {name: read_note(text) for name, text in view.notes.items()}
+        before, self._known = self._known, {}
+        passing, changes = [], []
+        for group, members in _members(view, self.notes, before):
+            old = before.get(group, _NOBODY)
+            change = self._change(group, old, members, view, together)
+            if members:
+                self._known[group] = _Known(change.id if change else old.id, members)
+            if change:
+                changes.append(change)
+                passing += self._transition(change, old)
+        held, self._held, self._passing = self._held, [], None
+        self._primary = view.primary
+        return [*passing, *held, *changes]
+
+    def _change(
+        self,
+        group: str,
+        old: _Known,
+        new: tuple[MemberId, ...],
+        view: View,
+        together: tuple[str, ...],
+    ) -> GroupView | None:
+        """Return the group's new view, if it has one."""
+        came_along = tuple(one for one in new if one in old.members and one.name in together)
+        if new == old.members == came_along and view.primary == self._primary:
+            return None
+        known = old.members
+        if self._name in _names(new) and self._name not in _names(known):  # it joins
+            known, came_along = (), tuple(one for one in new if one.name == self._name)
+        return GroupView(
+            group,
+            view.id,
+            _names(new),
+            joined=_names(one for one in new if one not in known),
+            left=_names(one for one in known if one not in new),
+            together=_names(came_along),
+            primary=view.primary,
+        )
+
+    def _transition(self, change: GroupView, old: _Known) -> list[GroupView]:
+        """Return the transitional view of a group that this process was in."""
+        if self._passing is None or self._name not in _names(old.members):
+            return []
+        going = set(self._passing.members)
+        stay = tuple(name for name in _names(old.members) if name in going)
+        left = tuple(name for name in _names(old.members) if name not in going)
+        return [GroupView(change.group, old.id, stay, (), left, stay, False, True)]
+
+
+def read_note(text: str) -> Note:
+    """Return a note. Another program may have written it: whatever makes no sense says nothing."""
+    try:
+        return msgspec.json.decode(text, type=Note)
+    except msgspec.DecodeError:
+        return Note()
+
+
+def _members(
+    view: View, notes: Mapping[str, Note], before: Iterable[str]
+) -> Iterable[tuple[str, tuple[MemberId, ...]]]:
+    """Yield all groups with their members, and those that had members before."""
+    named = {group for note in notes.values() for group in note.groups}
+    for group in sorted({*named, *before}):
+        asked = [
+            (notes[one.name].groups[group], one)
+            for one in view.processes
+            if one.name in notes and group in notes[one.name].groups
+        ]
+        asked.sort(key=lambda pair: pair[0])  # and those that asked in one view as they are in it
+        yield group, tuple(one for _, one in asked)
+
+
+def _names(members: Iterable[MemberId]) -> tuple[str, ...]:
+    return tuple(member.name for member in members)

@@ -1,0 +1,137 @@
+"""One process in the cluster of a toolkit that has groups: a channel, and the groups it is in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon import Message, ViewMessage, peers
+from antiphon.errors import IllegalStateError
+from antiphon.peers.channel.views import ViewNumber
+from antiphon.peers.layers.views.notes import Notes
+from antiphon.peers.stack.stacks import transitional
+from antiphon.toolkits._groups import Directory, Envelope, Event, GroupMessage, GroupView, Note
+
+logger = logging.getLogger("antiphon.toolkits")
+
+
+def stack_of(primary_partition: bool) -> peers.Stack:
+    """Return the stack of these toolkits: every level, notes and transitional views."""
+    whole = peers.total_uniform(primary_partition=primary_partition)
+    return transitional(peers.Stack(*whole.layers, Notes()))
+
+
+class GroupProcess:
+    """A process that joins groups of its cluster, sends to them, and receives.
+
+    `join` and `leave` return at once; the view that shows it is received as all others see it.
+    `receive` is for one thread at a time, everything else for any. `wants` says which views of
+    groups are received: those of its own groups. `options`: those of `peers.Channel`, such as
+    `listen` and `tls`.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        cluster: str,
+        primary_partition: bool,
+        site: str = "",
+        timeout: float | None = 10.0,
+        **options: Any,
+    ) -> None:
+        self.channel = peers.Channel(stack_of(primary_partition), name=name, **options)
+        self.name = self.channel.name
+        self.directory = Directory(self.name)
+        self._note = Note(site=site)
+        self._joining = threading.Lock()
+        self._arrived: deque[Event] = deque()
+        self.wants: Callable[[GroupView], bool] = self._concerns
+        self.channel.connect(cluster, timeout)
+        if site:
+            self.channel.set_note(self._note.written())
+
+    def join(self, *groups: str) -> None:
+        """Be in these groups, too, from a view on that all get."""
+        with self._joining:
+            for group in groups:
+                self._note = self._note.joining(checked(group), self._round)
+            self.channel.set_note(self._note.written())
+
+    @property
+    def _round(self) -> int:
+        number = self.channel.view.id
+        assert isinstance(number, ViewNumber)
+        return number.change.round
+
+    def leave(self, *groups: str) -> None:
+        """Be in these groups no longer. Raise `IllegalStateError` for one that was not joined."""
+        with self._joining:
+            for group in groups:
+                if group not in self._note.groups:
+                    raise IllegalStateError(f"{self.name!r} is not in the group {group!r}")
+                self._note = self._note.leaving(group)
+            self.channel.set_note(self._note.written())
+
+    def send(
+        self,
+        targets: Sequence[str],
+        body: bytes,
+        order: str,
+        kind: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        """Send to all members of some groups: all who are in one of them get it, and once. It goes
+        to every process of the cluster, for only where it is received it is known who is in them
+        then."""
+        envelope = Envelope(tuple(map(checked, targets)), bytes(body), kind)
+        self.channel.send(msgspec.msgpack.encode(envelope), order=order, timeout=timeout)
+
+    def receive(self, timeout: float | None = None) -> Event | None:
+        """Return the next message or view of a group; None if none came in time, or it is closed.
+
+        What a view of the channel begins with is returned one at a time, without waiting."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._arrived:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            message = self.channel.receive(left)
+            if message is None:
+                return None
+            self._arrived.extend(self._events_of(message))
+        return self._arrived.popleft()
+
+    def _events_of(self, message: Message) -> list[Event]:
+        if isinstance(message, ViewMessage):
+            assert isinstance(message.view, peers.View)
+            shown = self.directory.shown(message.view, message.together)
+            return [one for one in shown if isinstance(one, GroupMessage) or self.wants(one)]
+        try:
+            targets, body, kind = msgspec.structs.astuple(
+                msgspec.msgpack.decode(message.body, type=Envelope)
+            )
+        except (msgspec.DecodeError, TypeError) as error:
+            logger.warning("%s has sent what is not for groups: %s", message.sender, error)
+            return []
+        return self.directory.received(GroupMessage(str(message.sender), targets, body, kind))
+
+    def _concerns(self, view: GroupView) -> bool:
+        """Return whether this process is in the group, or was."""
+        return self.name in view.members or self.name in view.left
+
+    def close(self) -> None:
+        """Leave all groups, and the cluster."""
+        self.channel.close()
+
+
+def checked(group: str) -> str:
+    """Return the name of a group. Raise `TypeError` or `ValueError` if it is none."""
+    if not isinstance(group, str):
+        raise TypeError(f"the name of a group is a str, not {group!r}")
+    if not group:
+        raise ValueError("a group needs a name")
+    return group
