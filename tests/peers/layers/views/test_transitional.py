@@ -92,3 +92,14 @@ def test_a_transitional_view_is_named_as_the_view_that_ends_and_is_never_primary
     assert [one.name for one in view.members] == ["b", "c"]
     assert view.leader in view.members
     assert (ended.primary, view.primary) == (True, False)
+
+
+def test_in_a_whole_stack_what_is_safe_among_fewer_comes_behind_the_transitional_view() -> None:
+    mesh = mesh_of("a", "b", "c")
+    for other in "ab":
+        mesh.delays_ms[other, "c"] = mesh.delays_ms["c", other] = 5000
+    mesh.send("a", "x", Level.SAFE)
+    mesh.run(500)
+    mesh.kill("c")
+    assert mesh.until(mesh.together("a", "b"))
+    assert told(mesh.processes["a"]) == told(mesh.processes["b"]) == ["<a b>", "x", "[a b]"]
