@@ -29,10 +29,10 @@ class Script:
         came_along = tuple(together or notes)
         return told(self.directory.shown(View(view, written), came_along))
 
-    def pass_with(self, names: str) -> None:
+    def pass_with(self, names: str) -> list[str]:
         members = tuple(MemberId(name, 1) for name in names)
         view = PeerView(ViewId(self.round, members[0]), members, members[0])
-        assert self.directory.shown(View(view, {}, transitional=True), tuple(names)) == []
+        return told(self.directory.shown(View(view, {}, transitional=True), tuple(names)))
 
     def receive(self, body: str, *targets: str) -> list[str]:
         return told(self.directory.received(GroupMessage("x", targets, body.encode())))
@@ -107,14 +107,35 @@ def test_messages_are_for_the_members_of_their_groups() -> None:
 def test_the_rest_of_a_view_comes_behind_its_transitional_view() -> None:
     a = Script("a")
     a.show({"a": {"g": 1, "h": 1}, "b": {"g": 1}, "c": {"g": 1}})
-    a.pass_with("ab")
+    assert a.pass_with("ab") == ["g~[ab] + -c =ab"]
     assert a.receive("late", "g") == []  # until it is known which groups change
     assert a.show({"a": {"g": 1, "h": 1}, "b": {"g": 1}}, together="ab") == [
-        "g~[ab] + -c =ab",
         "late",
         "g[ab] + -c =ab",
     ]
     assert a.receive("next", "g") == ["next"]
+
+
+def test_a_transitional_view_of_all_waits_until_the_group_changes() -> None:
+    a = Script("a")
+    a.show({"a": {"g": 1, "h": 1}, "b": {"h": 1}})
+    assert a.pass_with("ab") == []
+    assert a.receive("late", "g") == []
+    assert a.show({"a": {"g": 1, "h": 1}, "b": {"g": 3, "h": 1}}, together="ab") == [
+        "g~[a] + - =a",
+        "late",
+        "g[ab] +b - =a",
+    ]
+
+
+def test_transitional_views_follow_each_other_while_views_are_hidden() -> None:
+    a = Script("a")
+    notes = {name: {"g": 1} for name in "abc"}
+    a.show(notes)
+    assert a.pass_with("ab") == ["g~[ab] + -c =ab"]
+    assert a.pass_with("ab") == []  # the same one again
+    assert a.pass_with("a") == ["g~[a] + -bc =a"]
+    assert a.show(notes, together="a") == ["g[abc] + - =a"]
 
 
 def test_no_transitional_view_without_a_view_or_of_groups_of_others() -> None:
@@ -128,12 +149,15 @@ def test_the_id_of_a_transitional_view_is_that_of_the_view_that_ends() -> None:
     a = Script("a")
     a.show({"a": {"g": 1}, "b": {"g": 1}})
     a.show({"a": {"g": 1}, "b": {"g": 1}, "c": {}})  # nothing to the group
-    a.pass_with("a")
-    view = View(PeerView(ViewId(9, MemberId("a", 1)), (MemberId("a", 1),), MemberId("a", 1)))
-    passing, after = a.directory.shown(view, ("a",))
+    members = (MemberId("a", 1),)
+    ends = PeerView(ViewId(8, MemberId("a", 1)), members, members[0])
+    (passing,) = a.directory.shown(View(ends, {}, transitional=True), ("a",))
     assert isinstance(passing, GroupView)
-    assert isinstance(after, GroupView)
     assert str(passing.id) == "1.a"
+    view = View(PeerView(ViewId(9, MemberId("a", 1)), (MemberId("a", 1),), MemberId("a", 1)))
+    (after,) = a.directory.shown(view, ("a",))
+    assert isinstance(after, GroupView)
+    assert str(after.id) == "9.a"
 
 
 def test_a_note_that_makes_no_sense_says_nothing() -> None:

@@ -89,7 +89,8 @@ class Directory:
 
     Promise: of what it is given, in the channel's order, it returns what this process receives: the
     messages to groups that it is in, and the views of all groups, each where the group changes. A
-    transitional view comes before the rest of the view that ends, if this process was in the group.
+    transitional view comes before the rest of the view that ends, if this process is in the group:
+    at once if somebody is missing in it, otherwise when it is known that the group changes.
     """
 
     def __init__(self, name: str) -> None:
@@ -98,15 +99,18 @@ class Directory:
         self._known: dict[str, _Known] = {}
         self._primary = False
         self._passing: View | None = None
+        self._passed: dict[str, GroupView] = {}  # of the present views, the last transitional ones
         self._held: list[GroupMessage] = []
 
     def members(self, group: str) -> tuple[str, ...]:
         """Return the members of a group, those first that joined first."""
         return _names(self._known.get(group, _NOBODY).members)
 
-    def groups(self) -> tuple[str, ...]:
-        """Return the groups that have members."""
-        return tuple(sorted(self._known))
+    def view(self, group: str) -> GroupView:
+        """Return a group's present view, as somebody sees it who did not know it before."""
+        known = self._known.get(group, _NOBODY)
+        members = _names(known.members)
+        return GroupView(group, known.id, members, members, (), (), self._primary)
 
     def received(self, message: GroupMessage) -> list[Event]:
         """Take a message. At the end of a view it is kept until the next view is shown, in the same
@@ -122,20 +126,20 @@ class Directory:
         """Take a view of the channel."""
         if view.transitional:
             self._passing = view
-            return []
+            return [one for group in sorted(self._known) for one in self._pass(group) if one.left]
         self.notes = {name: read_note(text) for name, text in view.notes.items()}
-        before, self._known = self._known, {}
-        passing, changes = [], []
-        for group, members in _members(view, self.notes, before):
-            old = before.get(group, _NOBODY)
+        passing, changes, known = [], [], {}
+        for group, members in _members(view, self.notes, self._known):
+            old = self._known.get(group, _NOBODY)
             change = self._change(group, old, members, view, together)
             if members:
-                self._known[group] = _Known(change.id if change else old.id, members)
+                known[group] = _Known(change.id if change else old.id, members)
             if change:
                 changes.append(change)
-                passing += self._transition(change, old)
-        held, self._held, self._passing = self._held, [], None
-        self._primary = view.primary
+                passing += self._pass(group)
+        held, self._held = self._held, []
+        self._known, self._passing, self._primary = known, None, view.primary
+        self._passed = {}
         return [*passing, *held, *changes]
 
     def _change(
@@ -163,14 +167,18 @@ class Directory:
             primary=view.primary,
         )
 
-    def _transition(self, change: GroupView, old: _Known) -> list[GroupView]:
-        """Return the transitional view of a group that this process was in."""
-        if self._passing is None or self._name not in _names(old.members):
+    def _pass(self, group: str) -> list[GroupView]:
+        """Return the transitional view of a group that this process is in, if it is a new one."""
+        ends = self._known.get(group, _NOBODY)
+        members, going = _names(ends.members), set(self._passing.members if self._passing else ())
+        stay = tuple(name for name in members if name in going)
+        left = tuple(name for name in members if name not in going)
+        view = GroupView(group, ends.id, stay, (), left, stay, False, True)
+        if self._name not in stay or view == self._passed.get(group):
             return []
-        going = set(self._passing.members)
-        stay = tuple(name for name in _names(old.members) if name in going)
-        left = tuple(name for name in _names(old.members) if name not in going)
-        return [GroupView(change.group, old.id, stay, (), left, stay, False, True)]
+        if left:
+            self._passed[group] = view
+        return [view]
 
 
 def read_note(text: str) -> Note:

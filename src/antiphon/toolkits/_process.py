@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from antiphon import Message, ViewMessage, peers
-from antiphon.errors import IllegalStateError
+from antiphon.errors import IllegalStateError, JMSError
 from antiphon.peers.channel.views import ViewNumber
 from antiphon.peers.layers.views.notes import Notes
 from antiphon.peers.stack.stacks import transitional
@@ -51,6 +51,8 @@ class GroupProcess:
         self._note = Note(site=site)
         self._joining = threading.Lock()
         self._arrived: deque[Event] = deque()
+        self._thread: threading.Thread | None = None  # on which `listen` calls
+        self._closing = False
         self.wants: Callable[[GroupView], bool] = self._concerns
         self.channel.connect(cluster, timeout)
         if site:
@@ -123,9 +125,29 @@ class GroupProcess:
         """Return whether this process is in the group, or was."""
         return self.name in view.members or self.name in view.left
 
+    def listen(self, take: Callable[[Event], object]) -> None:
+        """Have `take` called with everything that is received, on a thread of this process. What it
+        raises is logged."""
+        self._thread = threading.Thread(target=self._run, args=(take,), daemon=True)
+        self._thread.start()
+
+    def _run(self, take: Callable[[Event], object]) -> None:
+        try:
+            while (event := self.receive()) is not None:
+                try:
+                    take(event)
+                except Exception:
+                    logger.exception("%s: a callback raised", self.name)
+        except JMSError as error:
+            if not self._closing:
+                logger.warning("%s receives nothing any more: %s", self.name, error)
+
     def close(self) -> None:
         """Leave all groups, and the cluster."""
+        self._closing = True
         self.channel.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 def checked(group: str) -> str:

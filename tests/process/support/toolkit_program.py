@@ -10,7 +10,7 @@ import threading
 from typing import Any, Protocol
 
 from antiphon.errors import JMSError
-from antiphon.toolkits import transis
+from antiphon.toolkits import phoenix, transis
 from tests.process.support.peer_program import described, say
 
 
@@ -65,7 +65,37 @@ class Transis:
         self.box.close()
 
 
-TOOLKITS: dict[str, type[Any]] = {"transis": Transis}
+class Phoenix(phoenix.Member):
+    def view_change_delivery_cb(self, view: phoenix.View) -> None:
+        say_view(view)
+
+    def intermediate_view_delivery_cb(self, view: phoenix.View) -> None:
+        say_view(view, "passing")
+
+    def deliver(self, message: phoenix.Message) -> None:
+        say(got=message.body.decode(), sender=message.sender, order=message.order.name)
+
+    def obey(self, order: dict[str, Any]) -> Any:
+        match order:
+            case {"subscribe": "sink", "group": group}:
+                return self.sink_subscribe(group)
+            case {"subscribe": "client", "group": group}:
+                return self.client_subscribe(group)
+            case {"join": group}:
+                return self.join(group)
+            case {"multicast": list() as bodies, "order": name}:
+                for body in bodies:
+                    self.multicast(
+                        body.encode(),
+                        phoenix.Order[name],
+                        order.get("group"),
+                        order.get("timeout"),
+                    )
+                return len(bodies)
+        raise AssertionError(order)
+
+
+TOOLKITS: dict[str, type[Any]] = {"transis": Transis, "phoenix": Phoenix}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from tests.peers.support.scripted import Scripted
 
 SMALL = Stack(Reliable(), Scripted(), Transitional(), Safe(), Total())
 WHOLE = stacks.transitional(stacks.TOTAL_UNIFORM)
+PRIMARY_ONLY = stacks.transitional(stacks.total_uniform(primary_partition=True))
 
 
 def history(told: list[object]) -> list[str]:
@@ -52,8 +53,8 @@ def test_those_who_come_are_in_no_transitional_view() -> None:
     assert history(g.told["c"]) == ["<c>", "[a b c]"]
 
 
-def mesh_of(*names: str) -> Mesh:
-    mesh = Mesh(*WHOLE.layers)
+def mesh_of(*names: str, stack: Stack = WHOLE) -> Mesh:
+    mesh = Mesh(*stack.layers)
     mesh.start(*names)
     first = mesh.processes[names[0]]
     mesh.act(first, lambda: first.running.found(mesh.now_ms))
@@ -103,3 +104,16 @@ def test_in_a_whole_stack_what_is_safe_among_fewer_comes_behind_the_transitional
     mesh.kill("c")
     assert mesh.until(mesh.together("a", "b"))
     assert told(mesh.processes["a"]) == told(mesh.processes["b"]) == ["<a b>", "x", "[a b]"]
+
+
+def test_views_that_are_hidden_are_transitional_ones() -> None:
+    mesh = mesh_of("a", "b", "c", "d", "e", stack=PRIMARY_ONLY)
+    mesh.part("abc", "de")
+    mesh.run(10_000)
+    assert told(mesh.processes["d"]) == told(mesh.processes["e"]) == ["<d e>"]
+    mesh.part("abc", "d", "e")
+    mesh.run(10_000)
+    mesh.heal()
+    assert mesh.until(mesh.together("a", "b", "c", "d", "e"))
+    assert told(mesh.processes["d"])[:2] == ["<d e>", "<d>"]
+    assert told(mesh.processes["d"])[-1] == "[a b c d e]"

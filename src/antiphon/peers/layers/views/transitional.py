@@ -26,8 +26,8 @@ class Transitional(Layer):
     transitional view hand out, too; of the others of the view nothing is known.
 
     Need: views, from `Membership` right below it: layers between the two would hand out the end of
-    a view before this one speaks. Limits: it shows nothing while only primary views are shown and
-    there is none, for until then nothing ends.
+    a view before this one speaks. Limits: while only primary views are shown, there may be several
+    transitional ones before the next view: those that `Membership` hides, as they are formed.
     """
 
     name = "transitional"
