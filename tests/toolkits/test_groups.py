@@ -2,9 +2,20 @@
 
 from typing import Any
 
+import msgspec
+
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers import View
-from antiphon.toolkits._groups import Directory, GroupMessage, GroupView, Note, read_note
+from antiphon.toolkits._groups import (
+    GRANT,
+    Directory,
+    Echo,
+    Grant,
+    GroupMessage,
+    GroupView,
+    Note,
+    read_note,
+)
 
 
 class Script:
@@ -20,12 +31,16 @@ class Script:
         together: str = "",
         primary: bool = True,
         lives: dict[str, int] | None = None,
+        counts: dict[str, int] | None = None,
     ) -> list[str]:
         """Show a view of the processes that have notes; return what comes of it."""
         self.round += 1
         members = tuple(MemberId(name, (lives or {}).get(name, 1)) for name in notes)
         view = PeerView(ViewId(self.round, members[0]), members, members[0], primary)
-        written = {name: Note(groups).written() for name, groups in notes.items()}
+        written = {
+            name: Note(groups, (counts or {}).get(name, 0)).written()
+            for name, groups in notes.items()
+        }
         came_along = tuple(together or notes)
         return told(self.directory.shown(View(view, written), came_along))
 
@@ -165,6 +180,43 @@ def test_a_note_that_makes_no_sense_says_nothing() -> None:
 
 
 def test_a_group_is_joined_once() -> None:
-    note = Note(site="here").joining("g", 3)
-    assert note.joining("g", 5).groups == {"g": 3}
-    assert note.leaving("g") == Note(site="here")
+    note = Note().joining("g", 3)
+    assert note.joining("g", 5) == Note({"g": 3}, 2)
+    assert note.leaving("g") == Note({}, 2)
+
+
+def test_a_last_message_comes_behind_all_others_of_its_view() -> None:
+    a = Script("a")
+    a.show({"a": {"g": 1}, "b": {"g": 1}, "c": {"g": 1}})
+    last = GroupMessage("x", ("g",), b"last")
+    assert told(a.directory.received(last, last=True)) == []
+    assert a.receive("before", "g") == ["before"]
+    a.pass_with("ab")
+    a.receive("rest", "g")
+    assert a.show({"a": {"g": 1}, "b": {"g": 1}}, together="ab") == [
+        "rest",
+        "last",
+        "g[ab] + -c =ab",
+    ]
+    assert a.show({"a": {"g": 1}, "b": {"g": 1}}) == []
+
+
+def test_a_group_may_begin_with_all_its_members_at_once() -> None:
+    a = Script("a")
+    notes = {name: {"g": 1} for name in "abc"}
+    a.show(notes)
+    grant = GroupMessage("a", (), msgspec.msgpack.encode(Grant("sub", ("a", "c", "x"))), GRANT)
+    a.directory.received(grant, last=True)
+    assert a.show(notes) == ["sub[ac] +ac - =a"]
+    assert a.show({**notes, "d": {}}) == []  # until their notes say it, it was granted
+    own = {**notes, "c": {"g": 1, "sub": 2}}
+    assert a.show(own, counts={"c": 1}) == []
+    assert a.show(notes, counts={"c": 2}) == ["sub[a] + -c =a"]
+
+
+def test_a_process_is_told_where_its_own_messages_are_handed_out() -> None:
+    a = Script("a")
+    a.directory = Directory("a", echoes=True)
+    a.show({"a": {}, "b": {"g": 1}})
+    message = GroupMessage("a", ("g",), b"")
+    assert a.directory.received(message) == [Echo(message, ("b",))]

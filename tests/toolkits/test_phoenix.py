@@ -1,7 +1,7 @@
 """Phoenix over channels with real sockets, in one process."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from antiphon.errors import IllegalStateError
 from antiphon.toolkits import phoenix
 from antiphon.toolkits.phoenix import Order
 from tests.process.support.peer_processes import wait_until
+from tests.toolkits.support.at_once import at_once
 
 pytestmark = pytest.mark.process
 
@@ -126,15 +127,10 @@ def test_all_orders_but_fifo_are_one_order_for_all(stack: ExitStack) -> None:
     members = members_of(stack, "abc")
     totals = [order for order in Order if order is not Order.FIFO]
 
-    def send(member: Member) -> None:
-        for i in range(60):
-            member.multicast(f"{member.name}{i}".encode(), totals[i % 4])
+    def sender(member: Member) -> Callable[[int], object]:
+        return lambda i: member.multicast(f"{member.name}{i}".encode(), totals[i % 4])
 
-    jobs = [threading.Thread(target=send, args=(member,)) for member in members]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    at_once(60, *map(sender, members))
     a, b, c = (member.heard.wait_count(180) for member in members)
     assert a == b == c
     assert sorted(a) == sorted(f"{name}{i}" for name in "abc" for i in range(60))
@@ -150,15 +146,11 @@ def test_groups_share_the_global_order(stack: ExitStack) -> None:
             sink.sink_subscribe(group)
             sink.heard.wait(f"[{name}]")
 
-    def send(member: Member) -> None:
-        for i in range(100):
-            member.multicast(f"{member.name}{i}".encode(), Order.GLOBAL)
-
-    jobs = [threading.Thread(target=send, args=(member,)) for member in (a, b)]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    at_once(
+        100,
+        lambda i: a.multicast(f"a{i}".encode(), Order.GLOBAL),
+        lambda i: b.multicast(f"b{i}".encode(), Order.GLOBAL),
+    )
     s, t = (sink.heard.wait_count(202)[2:] for sink in sinks)
     assert s == t
     assert len(s) == 200

@@ -1,7 +1,7 @@
 """Transis over channels with real sockets, in one process."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.errors import IllegalStateError
 from antiphon.toolkits import transis as zzz
+from tests.toolkits.support.at_once import at_once
 
 pytestmark = pytest.mark.process
 
@@ -98,17 +99,10 @@ def test_a_message_to_several_groups_comes_once_and_in_one_order(boxes: list[zzz
     join_in_turn([b, c], "h")
     count = 100
 
-    def send(box: zzz.Mailbox, targets: list[str]) -> None:
-        for i in range(count):
-            zzz.zzz_send(box, zzz.AGREED, f"{box.name}{i}".encode(), targets)
+    def sender(box: zzz.Mailbox, *targets: str) -> Callable[[int], object]:
+        return lambda i: zzz.zzz_send(box, zzz.AGREED, f"{box.name}{i}".encode(), targets)
 
-    jobs = [
-        threading.Thread(target=send, args=job) for job in ((a, ["g"]), (b, ["g", "h"]), (c, ["h"]))
-    ]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    at_once(count, sender(a, "g"), sender(b, "g", "h"), sender(c, "h"))
     got = {
         box.name: take(box, wanted * count) for box, wanted in zip(boxes, (2, 3, 2), strict=True)
     }

@@ -9,7 +9,7 @@ protocol of its own. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -20,36 +20,47 @@ from antiphon.peers import View
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a process says of itself: the groups that it is in, each with the round of the view in
-    which it asked for that, and the site that it runs at."""
+    which it asked for that. `count` grows with each note."""
 
     groups: dict[str, int] = {}
-    site: str = ""
+    count: int = 0
 
     def joining(self, group: str, round: int) -> Note:
-        return self if group in self.groups else Note({**self.groups, group: round}, self.site)
+        return Note({group: round, **self.groups}, self.count + 1)
 
     def leaving(self, group: str) -> Note:
-        return Note({one: at for one, at in self.groups.items() if one != group}, self.site)
+        groups = {one: at for one, at in self.groups.items() if one != group}
+        return Note(groups, self.count + 1)
 
     def written(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message to groups, as a channel carries it. `kind` is the toolkit's."""
+    """A message to groups, as a channel carries it. `kind` is the toolkit's. `last`: it is the last
+    thing that is handed out in its view."""
 
     targets: tuple[str, ...]
     body: bytes
     kind: str = ""
+    last: bool = False
 
 
 class GroupMessage(NamedTuple):
-    """A message that this process receives. `targets`: all groups that it was sent to."""
+    """A message that this process receives. `targets`: all groups that it was sent to; none: it was
+    sent to this process alone."""
 
     sender: str
     targets: tuple[str, ...]
     body: bytes
     kind: str = ""
+
+
+class Echo(NamedTuple):
+    """A message of this process is handed out now, to the members of its first target."""
+
+    message: GroupMessage
+    members: tuple[str, ...]
 
 
 class GroupView(NamedTuple):
@@ -71,7 +82,17 @@ class GroupView(NamedTuple):
     transitional: bool = False
 
 
-Event: TypeAlias = GroupMessage | GroupView
+Event: TypeAlias = GroupMessage | GroupView | Echo
+
+GRANT = "antiphon.grant"
+"""The kind of messages that make a group of given members, all at once (`Grant`)."""
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    """A group begins with these members."""
+
+    group: str
+    members: tuple[str, ...]
 
 
 class _Known(NamedTuple):
@@ -91,16 +112,20 @@ class Directory:
     messages to groups that it is in, and the views of all groups, each where the group changes. A
     transitional view comes before the rest of the view that ends, if this process is in the group:
     at once if somebody is missing in it, otherwise when it is known that the group changes.
+    `echoes`: it also returns where this process's own messages are handed out.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, echoes: bool = False) -> None:
         self.notes: dict[str, Note] = {}
         self._name = name
+        self._echoes = echoes
+        self._granted: dict[tuple[str, MemberId], int] = {}  # with the count of the note then
+        self._last: list[GroupMessage] = []
         self._known: dict[str, _Known] = {}
         self._primary = False
         self._passing: View | None = None
         self._passed: dict[str, GroupView] = {}  # of the present views, the last transitional ones
-        self._held: list[GroupMessage] = []
+        self._held: list[Event] = []
 
     def members(self, group: str) -> tuple[str, ...]:
         """Return the members of a group, those first that joined first."""
@@ -112,15 +137,29 @@ class Directory:
         members = _names(known.members)
         return GroupView(group, known.id, members, members, (), (), self._primary)
 
-    def received(self, message: GroupMessage) -> list[Event]:
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups that have members."""
+        return tuple(sorted(self._known))
+
+    def received(self, message: GroupMessage, last: bool = False) -> list[Event]:
         """Take a message. At the end of a view it is kept until the next view is shown, in the same
-        step, for that one says whose transitional view belongs before it."""
-        if not any(self._name in self.members(group) for group in message.targets):
+        step, for that one says whose transitional view belongs before it. `last`: it is handed out
+        then, as the last one of this view, and all who go on together have it."""
+        if last:
+            self._last.append(message)
             return []
         if self._passing is None:
-            return [message]
-        self._held.append(message)
+            return self._handed_out(message)
+        self._held += self._handed_out(message)
         return []
+
+    def _handed_out(self, message: GroupMessage) -> list[Event]:
+        events: list[Event] = []
+        if self._echoes and message.sender == self._name and message.targets:
+            events.append(Echo(message, self.members(message.targets[0])))
+        if not message.targets or any(self._name in self.members(one) for one in message.targets):
+            events.append(message)
+        return events
 
     def shown(self, view: View, together: tuple[str, ...]) -> list[Event]:
         """Take a view of the channel."""
@@ -128,8 +167,10 @@ class Directory:
             self._passing = view
             return [one for group in sorted(self._known) for one in self._pass(group) if one.left]
         self.notes = {name: read_note(text) for name, text in view.notes.items()}
+        last = [event for message in self._last for event in self._closed_with(message, view)]
+        self._last = []
         passing, changes, known = [], [], {}
-        for group, members in _members(view, self.notes, self._known):
+        for group, members in self._members(view):
             old = self._known.get(group, _NOBODY)
             change = self._change(group, old, members, view, together)
             if members:
@@ -140,7 +181,37 @@ class Directory:
         held, self._held = self._held, []
         self._known, self._passing, self._primary = known, None, view.primary
         self._passed = {}
-        return [*passing, *held, *changes]
+        return [*passing, *held, *last, *changes]
+
+    def _closed_with(self, message: GroupMessage, view: View) -> list[Event]:
+        """Hand out one of the last messages of the view that ends with this one."""
+        if message.kind != GRANT:
+            return self._handed_out(message)
+        grant = msgspec.msgpack.decode(message.body, type=Grant)
+        for one in view.processes:
+            if one.name in grant.members:
+                self._granted[grant.group, one] = self._note(one).count
+        return []
+
+    def _note(self, process: MemberId) -> Note:
+        return self.notes.get(process.name, Note())
+
+    def _members(self, view: View) -> Iterable[tuple[str, tuple[MemberId, ...]]]:
+        """Yield all groups with their members, and those that had members before."""
+        self._granted = {
+            (group, one): count
+            for (group, one), count in self._granted.items()
+            if one in view.processes and self._note(one).count <= count
+        }
+        named = {group for note in self.notes.values() for group in note.groups}
+        for group in sorted({*named, *self._known, *(group for group, _ in self._granted)}):
+            asked = [
+                (self._note(one).groups.get(group, 0), one)
+                for one in view.processes
+                if group in self._note(one).groups or (group, one) in self._granted
+            ]
+            asked.sort(key=lambda pair: pair[0])  # those that asked in one view as they are in it
+            yield group, tuple(one for _, one in asked)
 
     def _change(
         self,
@@ -187,21 +258,6 @@ def read_note(text: str) -> Note:
         return msgspec.json.decode(text, type=Note)
     except msgspec.DecodeError:
         return Note()
-
-
-def _members(
-    view: View, notes: Mapping[str, Note], before: Iterable[str]
-) -> Iterable[tuple[str, tuple[MemberId, ...]]]:
-    """Yield all groups with their members, and those that had members before."""
-    named = {group for note in notes.values() for group in note.groups}
-    for group in sorted({*named, *before}):
-        asked = [
-            (notes[one.name].groups[group], one)
-            for one in view.processes
-            if one.name in notes and group in notes[one.name].groups
-        ]
-        asked.sort(key=lambda pair: pair[0])  # and those that asked in one view as they are in it
-        yield group, tuple(one for _, one in asked)
 
 
 def _names(members: Iterable[MemberId]) -> tuple[str, ...]:

@@ -7,16 +7,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from antiphon import Message, ViewMessage, peers
-from antiphon.errors import IllegalStateError, JMSError
+from antiphon.errors import IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.peers.channel.views import ViewNumber
 from antiphon.peers.layers.views.notes import Notes
 from antiphon.peers.stack.stacks import transitional
-from antiphon.toolkits._groups import Directory, Envelope, Event, GroupMessage, GroupView, Note
+from antiphon.toolkits._groups import (
+    GRANT,
+    Directory,
+    Envelope,
+    Event,
+    Grant,
+    GroupMessage,
+    GroupView,
+    Note,
+)
 
 logger = logging.getLogger("antiphon.toolkits")
 
@@ -41,35 +51,29 @@ class GroupProcess:
         name: str | None,
         cluster: str,
         primary_partition: bool,
-        site: str = "",
         timeout: float | None = 10.0,
+        echoes: bool = False,
         **options: Any,
     ) -> None:
         self.channel = peers.Channel(stack_of(primary_partition), name=name, **options)
         self.name = self.channel.name
-        self.directory = Directory(self.name)
-        self._note = Note(site=site)
+        self.directory = Directory(self.name, echoes)
+        self._note = Note()
         self._joining = threading.Lock()
         self._arrived: deque[Event] = deque()
         self._thread: threading.Thread | None = None  # on which `listen` calls
         self._closing = False
         self.wants: Callable[[GroupView], bool] = self._concerns
         self.channel.connect(cluster, timeout)
-        if site:
-            self.channel.set_note(self._note.written())
 
     def join(self, *groups: str) -> None:
         """Be in these groups, too, from a view on that all get."""
-        with self._joining:
-            for group in groups:
-                self._note = self._note.joining(checked(group), self._round)
-            self.channel.set_note(self._note.written())
-
-    @property
-    def _round(self) -> int:
         number = self.channel.view.id
         assert isinstance(number, ViewNumber)
-        return number.change.round
+        with self._joining:
+            for group in groups:
+                self._note = self._note.joining(checked(group), number.change.round)
+            self.channel.set_note(self._note.written())
 
     def leave(self, *groups: str) -> None:
         """Be in these groups no longer. Raise `IllegalStateError` for one that was not joined."""
@@ -87,12 +91,24 @@ class GroupProcess:
         order: str,
         kind: str = "",
         timeout: float | None = None,
+        last: bool = False,
     ) -> None:
         """Send to all members of some groups: all who are in one of them get it, and once. It goes
         to every process of the cluster, for only where it is received it is known who is in them
-        then."""
-        envelope = Envelope(tuple(map(checked, targets)), bytes(body), kind)
+        then. `last`: it is the last thing that is handed out in its view, which ends for it."""
+        envelope = Envelope(tuple(map(checked, targets)), bytes(body), kind, last)
         self.channel.send(msgspec.msgpack.encode(envelope), order=order, timeout=timeout)
+
+    def send_to(self, process: str, body: bytes, kind: str) -> None:
+        """Send to one process; nothing happens if it is gone."""
+        envelope = msgspec.msgpack.encode(Envelope((), body, kind))
+        with suppress(InvalidDestinationError):
+            self.channel.send(envelope, to=process)
+
+    def grant(self, group: str, members: Sequence[str]) -> None:
+        """Have a group begin with these members, in one view."""
+        granted = msgspec.msgpack.encode(Grant(checked(group), tuple(members)))
+        self.send((), granted, "agreed", GRANT, last=True)
 
     def receive(self, timeout: float | None = None) -> Event | None:
         """Return the next message or view of a group; None if none came in time, or it is closed.
@@ -111,15 +127,30 @@ class GroupProcess:
         if isinstance(message, ViewMessage):
             assert isinstance(message.view, peers.View)
             shown = self.directory.shown(message.view, message.together)
-            return [one for one in shown if isinstance(one, GroupMessage) or self.wants(one)]
+            return [one for one in shown if not isinstance(one, GroupView) or self._has_view(one)]
         try:
-            targets, body, kind = msgspec.structs.astuple(
-                msgspec.msgpack.decode(message.body, type=Envelope)
-            )
+            envelope = msgspec.msgpack.decode(message.body, type=Envelope)
         except (msgspec.DecodeError, TypeError) as error:
             logger.warning("%s has sent what is not for groups: %s", message.sender, error)
             return []
-        return self.directory.received(GroupMessage(str(message.sender), targets, body, kind))
+        if envelope.last and message.sender == self.name:
+            self._end_view()
+        targets, body, kind, last = msgspec.structs.astuple(envelope)
+        received = GroupMessage(str(message.sender), targets, body, kind)
+        return self.directory.received(received, last)
+
+    def _end_view(self) -> None:
+        """Have the view end: with a new note, even if it says nothing new."""
+        with self._joining:
+            self._note = Note(self._note.groups, self._note.count + 1)
+            self.channel.set_note(self._note.written())
+
+    def _has_view(self, view: GroupView) -> bool:
+        """Return whether a view is received. One of a group that was granted goes into the note."""
+        own = self.directory.notes.get(self.name, Note()).groups
+        if self.name in view.joined and view.group not in own:
+            self.join(view.group)
+        return self.wants(view)
 
     def _concerns(self, view: GroupView) -> bool:
         """Return whether this process is in the group, or was."""

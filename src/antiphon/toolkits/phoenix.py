@@ -123,7 +123,7 @@ class Team:
     def _take(self, event: Event) -> None:
         if isinstance(event, GroupMessage):
             self._take_message(event)
-        else:
+        elif isinstance(event, GroupView):
             self._take_view(event)
 
     def _take_message(self, message: GroupMessage) -> None:

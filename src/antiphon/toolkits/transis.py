@@ -176,13 +176,11 @@ def zzz_receive(
     nothing came within `timeout` seconds, or the mailbox was closed. Raise what
     `peers.Channel.receive` raises."""
     event = mbox._receive(timeout)
-    match event:
-        case None:
-            return None, None
-        case GroupMessage():
-            return event.kind, event
-        case GroupView():
-            return TRANSITIONAL if event.transitional else REGULAR, event
+    if isinstance(event, GroupMessage):
+        return event.kind, event
+    if isinstance(event, GroupView):
+        return TRANSITIONAL if event.transitional else REGULAR, event
+    return None, None
 
 
 def zzz_add_upcall(mbox: Mailbox, func: Upcall, priority: int = 0, param: Any = None) -> None:
