@@ -156,13 +156,15 @@ class GroupProcess:
         """Return whether this process is in the group, or was."""
         return self.name in view.members or self.name in view.left
 
-    def listen(self, take: Callable[[Event], object]) -> None:
-        """Have `take` called with everything that is received, on a thread of this process. What it
-        raises is logged."""
-        self._thread = threading.Thread(target=self._run, args=(take,), daemon=True)
+    def listen(
+        self, take: Callable[[Event], object], ended: Callable[[], object] = lambda: None
+    ) -> None:
+        """Have `take` called with everything that is received, on a thread of this process, and
+        `ended` when nothing comes any more. What `take` raises is logged."""
+        self._thread = threading.Thread(target=self._run, args=(take, ended), daemon=True)
         self._thread.start()
 
-    def _run(self, take: Callable[[Event], object]) -> None:
+    def _run(self, take: Callable[[Event], object], ended: Callable[[], object]) -> None:
         try:
             while (event := self.receive()) is not None:
                 try:
@@ -172,6 +174,7 @@ class GroupProcess:
         except JMSError as error:
             if not self._closing:
                 logger.warning("%s receives nothing any more: %s", self.name, error)
+        ended()
 
     def close(self) -> None:
         """Leave all groups, and the cluster."""

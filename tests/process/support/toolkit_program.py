@@ -10,7 +10,7 @@ import threading
 from typing import Any, Protocol
 
 from antiphon.errors import JMSError
-from antiphon.toolkits import phoenix, transis
+from antiphon.toolkits import isis, phoenix, transis
 from tests.process.support.peer_program import described, say
 
 
@@ -95,7 +95,50 @@ class Phoenix(phoenix.Member):
         raise AssertionError(order)
 
 
-TOOLKITS: dict[str, type[Any]] = {"transis": Transis, "phoenix": Phoenix}
+class Isis:
+    """Its entry 1 says what comes, and replies; of entry 2 only the one named a replies."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.isis = isis.isis_remote_init(url, name, site=f"site of {name}")
+        self.isis.isis_entry(1, self.echo)
+        self.isis.isis_entry(2, self.hear)
+        self.isis.sv_monitor(lambda view, arg: say(sites=sorted(view.sites)))
+
+    def echo(self, message: isis.Message) -> None:
+        say(got=message.values[0], sender=message.sender)
+        self.isis.reply(message, self.isis.name)
+
+    def hear(self, message: isis.Message) -> None:
+        say(asked=message.values[0])
+        if self.isis.name == "a":
+            self.isis.reply(message)
+
+    def ask(self, order: dict[str, Any]) -> None:
+        bcast = getattr(self.isis, order["bcast"])
+        address = isis.Address(order["group"])
+        replies = bcast(address, order["entry"], order["value"], nwanted=order["nwanted"])
+        say(replied=sorted(reply.sender for reply in replies))
+
+    def obey(self, order: dict[str, Any]) -> Any:
+        match order:
+            case {"join": group}:
+                self.isis.pg_join(group, pg_monitor=lambda view, arg: say_view(view))
+                return True
+            case {"bcast": _, "nwanted": _}:
+                threading.Thread(target=self.ask, args=(order,), daemon=True).start()
+                return True
+            case {"bcast": name, "values": list() as values, "group": group}:
+                bcast = getattr(self.isis, name)
+                for value in values:
+                    bcast(isis.Address(group), 1, value)
+                return len(values)
+        raise AssertionError(order)
+
+    def close(self) -> None:
+        self.isis.close()
+
+
+TOOLKITS: dict[str, type[Any]] = {"transis": Transis, "phoenix": Phoenix, "isis": Isis}
 
 
 def main() -> None:
