@@ -27,6 +27,6 @@ def leaf_for(member: str, group: str, members: Sequence[str], leaves: Leaves, si
 
 
 def leaf_of_key(key: str, leaves: Leaves) -> str:
-    """Return the leaf that has the data of a key; the same everywhere, as long as the leaves are."""
+    """Return the leaf that has the data of a key; all who know the same leaves find the same."""
     names = sorted(leaves)
     return names[zlib.crc32(key.encode()) % len(names)]

@@ -35,7 +35,9 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.errors import JMSError
-from antiphon.toolkits._groups import Event, GroupMessage, GroupView
+from antiphon.toolkits._groups import Event
+from antiphon.toolkits._groups import GroupMessage as Message
+from antiphon.toolkits._groups import GroupView as View
 from antiphon.toolkits._process import GroupProcess, logger
 
 FIFO, CAUSAL, AGREED, SAFE = "fifo", "causal", "agreed", "safe"
@@ -48,10 +50,29 @@ REGULAR, TRANSITIONAL = "regular view", "transitional view"
 
 _SERVICES = (FIFO, CAUSAL, AGREED, SAFE)
 
-Upcall = Callable[["Mailbox", Any], object]
+__all__ = [
+    "AGREED",
+    "ATOMIC",
+    "CAUSAL",
+    "FIFO",
+    "LEFT_OUT",
+    "REGULAR",
+    "SAFE",
+    "TRANSITIONAL",
+    "Mailbox",
+    "Message",
+    "Upcall",
+    "View",
+    "zzz_add_upcall",
+    "zzz_connect",
+    "zzz_join",
+    "zzz_leave",
+    "zzz_receive",
+    "zzz_remove_upcall",
+    "zzz_send",
+]
 
-Message = GroupMessage
-View = GroupView
+Upcall = Callable[["Mailbox", Any], object]
 
 LEFT_OUT: dict[str, str] = {}
 """Names of the original that are not here, each with the reason: none."""
@@ -176,9 +197,9 @@ def zzz_receive(
     nothing came within `timeout` seconds, or the mailbox was closed. Raise what
     `peers.Channel.receive` raises."""
     event = mbox._receive(timeout)
-    if isinstance(event, GroupMessage):
+    if isinstance(event, Message):
         return event.kind, event
-    if isinstance(event, GroupView):
+    if isinstance(event, View):
         return TRANSITIONAL if event.transitional else REGULAR, event
     return None, None
 

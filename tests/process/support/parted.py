@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from antiphon.io.transport import format_address
-from antiphon.lab.chaos.channels.links import Network
+from antiphon.lab.chaos.channels.links import Network, Pair
 from antiphon.server.local_cluster import HOST, free_port
 from tests.process.support.peer_processes import Peer, Peers, peers_in
 
@@ -26,6 +26,10 @@ class Parted:
         for one in names:
             for other in set(self._names) - set(names):
                 self._network.cut(one, other)
+
+    def delay(self, source: str, target: str, seconds: float) -> None:
+        """Have everything that one sends to the other take so long."""
+        self._network.delay([Pair(source, target)], seconds)
 
     def heal(self) -> None:
         self._network.mend_all()

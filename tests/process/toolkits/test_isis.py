@@ -71,6 +71,22 @@ def marked(told: list[str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.in_turn
+def test_a_gbcast_comes_behind_what_is_slow(tmp_path: Path) -> None:
+    """What b sends takes long. It has it at once, but the others have not when c broadcasts."""
+    with parted(tmp_path, "isis", "abc") as cluster:
+        a, b, c = (cluster.peers[name] for name in "abc")
+        join_in_turn([a, b, c])
+        for other in "ac":
+            cluster.delay("b", other, 1.0)
+        b.ask(bcast="fbcast", values=["slow"], group="g")
+        b.wait_bodies({"slow"})
+        c.ask(bcast="gbcast", values=["mark"], group="g")
+        for peer in (a, b, c):
+            peer.wait_bodies({"slow", "mark"})
+            assert peer.bodies == ["slow", "mark"]
+
+
+@pytest.mark.in_turn
 def test_who_is_cut_off_waits_and_its_replies_come_when_it_is_back(tmp_path: Path) -> None:
     with parted(tmp_path, "isis", "abc") as cluster:
         a, b, c = (cluster.peers[name] for name in "abc")
