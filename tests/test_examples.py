@@ -81,7 +81,15 @@ def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
 
 
-WITH_SERVERS = {"fire_alarm_jgroups", "load_balancing", "lock_without_server", "presence"}
+WITH_SERVERS = {
+    "fire_alarm_jgroups",
+    "load_balancing",
+    "lock_without_server",
+    "newsroom_transis",
+    "presence",
+    "quotes_phoenix",
+    "stock_isis",
+}
 """These are channels, for which servers are a name service."""
 
 

@@ -144,7 +144,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.audit.channels": PIPELINES | {"spark.audit", "spark.traces"},
     "spark.patterns": PIPELINES | {"spark.source"},
     "spark.traces": PIPELINES,
-    "toolkits": PROGRAMS | {"blocks", "model", "peers", "toolkits"},
+    "toolkits": PROGRAMS
+    | {"blocks", "model", "peers", "toolkits"}
+    | {"peers.channel", "peers.layers", "peers.stack"},
     "toolkits.gcom": PROGRAMS
     | LAYERS
     | {"formats", "io.background_loop", "io.peers", "io.transport"}

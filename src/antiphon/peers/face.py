@@ -119,6 +119,16 @@ class ChannelFace(NotPickled, ABC):
         raises is logged. Raise `IllegalStateError` if the channel is not open."""
         self._core.set_message_listener(listener)
 
+    def set_note(self, note: str) -> None:
+        """Have the views from now on say this of this process, in `View.notes`: a text of 64 KiB at
+        most, "" for none. All members get a new view for it, before which all have received the
+        same messages. It returns at once; of notes that follow each other quickly the last one may
+        be the only one that views show.
+
+        Raise `IllegalStateError` if the channel is not connected, or its stack has no layer
+        `Notes`; `ValueError` if the text is longer."""
+        self._core.set_note(note)
+
     @abstractmethod
     def get_state(self, timeout: float | None = None) -> Any:
         """Take over the state of the cluster: return it as a readable binary stream, as the `state`

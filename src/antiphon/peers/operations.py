@@ -37,6 +37,7 @@ from antiphon.peers.channel.views import Occurrence, View
 from antiphon.peers.discovery.urls import cluster_of
 from antiphon.peers.layers.layer import To
 from antiphon.peers.layers.state import Outcome
+from antiphon.peers.layers.views.notes import NOTE_MAX
 from antiphon.peers.pack import Pack
 from antiphon.peers.process import Process, Settings, logger
 from antiphon.peers.state_files import StateFile, source_of
@@ -245,6 +246,19 @@ class ChannelCore:
             return Level[order.upper()]
         except KeyError:
             raise ValueError(f"{order!r} is not an order: {names}") from None
+
+    def set_note(self, note: str) -> None:
+        """Have views say this of this process."""
+        process = self.usable
+        if "notes" not in self.settings.stack.gives:
+            raise IllegalStateError("the stack of this channel has no layer for notes")
+        if len(arguments.text("a note", note).encode()) > NOTE_MAX:
+            raise ValueError(f"a note has at most {NOTE_MAX} bytes, not {len(note.encode())}")
+
+        def put(conversation: Conversation) -> None:
+            conversation.note = note
+
+        process.driver.do(put)
 
     # -- Receiving -------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Program:
             self.is_right = outcome is not Outcome.LOST
 
     def shown(self, shown: Shown) -> None:
-        view, changed = shown
+        view, changed = shown.view, shown.changed
         if view.primary and not changed.past:
             self.is_right = True  # all who found it have nothing
             self.replica.table.clear()

@@ -144,7 +144,7 @@ class Group:
         before = {name: self.running[name].view.id for name in names}
         for name in names:
             together = tuple(self.ids[other] for other in names if before[other] == before[name])
-            closing = Closing(before[name], marks)
+            closing = Closing(before[name], marks, together)
             self.later[name] = Install(closing, view, summary, Changed(together))
         for name in names if now is None else now:
             self.show(name)

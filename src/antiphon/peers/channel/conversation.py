@@ -29,6 +29,7 @@ from antiphon.peers.channel.states import States, StateWanted, TakingOver
 from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut
+from antiphon.peers.layers.views.transitional import Passing, passing_view
 from antiphon.peers.stack.running import Delivered, Shown
 from antiphon.peers.whiteboard.board import Board
 
@@ -56,6 +57,7 @@ class Conversation:
         self.has_ended_cluster = False  # it was the last one to leave
         self.error: JMSError | None = None  # why it is over, if the program did not want that
         self.members_min = 1  # `joined` waits for a view of so many
+        self.note = ""  # what the program wants views to say of it
         self._outbox = Outbox(me, destination)
         self.try_put = self._outbox.put
         """As `put`, with one call less; it returns False also if the conversation is over."""
@@ -200,12 +202,22 @@ class Conversation:
         before, self._view = (() if self._hidden else self._view.members), shown.view
         self.has_been_primary |= shown.view.primary
         self._outbox.view_changed()
-        self._shown = View(shown.view)
+        notes = {member.name: note for member, note in shown.notes.items()}
+        self._shown = View(shown.view, notes)
         self._hidden = False
         self._occur(before, shown.changed)
         count = len(shown.view.members)
         if count >= self.members_min and (shown.view.primary or count > 1):
             self.settle_joined()
+
+    def passes(self, passing: Passing) -> None:
+        """Take the transitional view at the end of the present one, if that was handed out."""
+        if self._hidden:
+            return
+        view = View(passing_view(passing, self._view), self._shown.notes, transitional=True)
+        left = tuple(one for one in self._view.members if one not in passing.together)
+        self.inbox.put(Occurrence(view, (), names(left), names(passing.together), ()))
+        self._ring()
 
     def told_of_state(self, event: HandOut | Begins | Arrived | Ended) -> None:
         """Take what the stack says of a state."""

@@ -27,6 +27,8 @@ from antiphon.peers.channel.views import names
 from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
+from antiphon.peers.layers.views.notes import Notes
+from antiphon.peers.layers.views.transitional import Passing, Transitional
 from antiphon.peers.membership.member import Left
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
@@ -92,6 +94,8 @@ class ChannelDriver:
         self._state = next((layer for layer in running.layers if isinstance(layer, State)), None)
         boards = (layer for layer in running.layers if isinstance(layer, Whiteboard))
         self._whiteboard = next(boards, None)
+        self._notes = next((layer for layer in running.layers if isinstance(layer, Notes)), None)
+        self._shows_passing = any(isinstance(layer, Transitional) for layer in running.layers)
         self._taken_bytes = -1  # by the program, when it was last seen to be behind
         self._stuck_ms = 0  # since when
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
@@ -217,6 +221,7 @@ class ChannelDriver:
         self._transfer_states(now_ms)
         if self._conversation.board.has_unwritten:
             self._write_number(now_ms)
+        self._pass_note_on(now_ms)
         self._hand_down(now_ms)
         self._look_at_reader(now_ms)
         if self._conversation.leaving:
@@ -244,6 +249,8 @@ class ChannelDriver:
                         trace.shown(output, now_ms)
                     conversation.shown(output)
                     self._drop_namesakes()
+                case Passing() if self._shows_passing:
+                    conversation.passes(output)
                 case HandOut() | Begins() | Arrived() | Ended():
                     conversation.told_of_state(output)
                 case Dial(address):
@@ -273,6 +280,13 @@ class ChannelDriver:
             number = self._conversation.board.take_written()
         self._running.act(self._whiteboard, self._whiteboard.write(number, now_ms), now_ms)
         self._carry_out(now_ms)
+
+    def _pass_note_on(self, now_ms: int) -> None:
+        """Have the layer show the note that the program wants."""
+        layer, note = self._notes, self._conversation.note
+        if layer is not None and layer.own != note:
+            self._running.act(layer, layer.set(note, now_ms), now_ms)
+            self._carry_out(now_ms)
 
     def _hand_down(self, now_ms: int) -> None:
         """Give the stack what it can take at once; the rest waits where it may still grow."""

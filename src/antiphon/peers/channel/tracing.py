@@ -80,7 +80,7 @@ class ChannelTrace:
 
     def shown(self, shown: Shown, now_ms: int) -> None:
         """The stack shows a view."""
-        view, changed = shown
+        view, changed = shown.view, shown.changed
         self._add(
             "view",
             now_ms,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from antiphon.model import views
@@ -35,15 +37,23 @@ class View(views.View):
     `members`: the names, the oldest member first; `processes`: the same with the number of each
     one's life; `leader`: the name of the member that orders messages, and coordinates the next
     change. `primary`: of all views at a time at most one is primary, and all primary ones form one
-    chain.
+    chain. `notes`: by name, what members say of themselves (`Channel.set_note`). `transitional`: it
+    only shows who goes on together from the view with the same `id`, which ends; stacks with the
+    layer `Transitional` have such views.
     """
 
     _peer_view: PeerView
+    notes: Mapping[str, str]
+    transitional: bool
 
-    def __new__(cls, source: PeerView) -> Self:
+    def __new__(
+        cls, source: PeerView, notes: Mapping[str, str] | None = None, transitional: bool = False
+    ) -> Self:
         names = tuple(member.name for member in source.members)
         view = super().__new__(cls, ViewNumber(source.id), names, source.primary)
         view._peer_view = source
+        view.notes = MappingProxyType(dict(notes or {}))
+        view.transitional = transitional
         return view
 
     @property
@@ -58,10 +68,12 @@ class View(views.View):
 
     def __repr__(self) -> str:
         kind = "primary" if self.primary else "not primary"
+        if self.transitional:
+            kind = "transitional"
         return f"<View {self.id} {kind}: {' '.join(self.members)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return View, (self._peer_view,)
+        return View, (self._peer_view, dict(self.notes), self.transitional)
 
 
 class Occurrence(NamedTuple):

@@ -23,8 +23,8 @@ in order, repeat them, or wait for credit. It may go to any process, member or n
 
 **What layers give and need** is said in these words: `views` (the members agree on them), `in view`
 (a frame is handed up only in the view that it was sent in), `reliable`, `relayed`, `fifo`,
-`causal`, `total`, `uniform`, `safe`, `bounded`, `any size`, `state`. Each layer's docstring says
-more.
+`causal`, `total`, `uniform`, `safe`, `bounded`, `any size`, `state`, `notes`, `transitional views`.
+Each layer's docstring says more.
 
 **A summary** is what a layer adds to a change: each process of the change hands in `summary()`, the
 coordinator has them put together by `merge`, and all processes get the result at `install`.
@@ -167,21 +167,20 @@ class Closing(NamedTuple):
 
     view: ViewId
     cut: Mapping[MemberId, int]  # stream -> its last frame in this view; 0 if it is not named
+    together: tuple[MemberId, ...] = ()  # as `Changed.together` of the view that follows
 
 
 class Changed(NamedTuple):
     """How a view came about. `together`: the members that come from the same view as this process
     (with itself); `merged`: the views that were put together; `past`: of a primary view the last
     one that is known to have been shown before it, and the later ones that may have been; `origin`:
-    the view that this process comes from, the one before or one that was hidden meanwhile;
-    `transitional`: this view is shown only to programs that ask for such views."""
+    the view that this process comes from, the one before or one that was hidden meanwhile."""
 
     together: tuple[MemberId, ...] = ()
     merged: tuple[PeerView, ...] = ()
     past: tuple[ViewId, ...] = ()
     founding: ViewId | None = None
     origin: ViewId | None = None
-    transitional: bool = False
 
 
 class Streams(Protocol):

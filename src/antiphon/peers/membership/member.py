@@ -18,6 +18,7 @@ from antiphon.peers.layers.layer import (
     Layer,
     Tell,
 )
+from antiphon.peers.layers.views.transitional import Passing
 from antiphon.peers.membership.messages import (
     Ask,
     Behind,
@@ -246,7 +247,7 @@ class Member:
         if not self._closes(decision):
             self.formed = decision.view
             self._enter(Cause.HIDDEN, now_ms)
-            return []
+            return [Tell(Passing(self.view.id, self._together(decision)))]
         self._enter(Cause.SHOWN, now_ms)
         return [self._install(decision)]
 
@@ -254,10 +255,9 @@ class Member:
         source = decision.source_of(self.me)
         assert source is not None
         cut = self._shelf.kept(self.view).committed if self._alone else source.cut
-        closing = Closing(self.view.id, numbers(self.view, cut))
         merged = tuple(one.view for one in decision.sources)
-        members = decision.view.members
-        together = tuple(one for one in source.members if one in members)
+        together = self._together(decision)
+        closing = Closing(self.view.id, numbers(self.view, cut), together)
         changed = Changed(together, merged, origin=source.view.id)
         if decision.flagged:
             past, founding = decision.flagged.past, decision.flagged.founding
@@ -265,6 +265,12 @@ class Member:
             self._learn(Known(decision.view, decision.flagged.founding))
             self.founder = False  # it has its primary view, and may found no other one later
         return self._installation(closing, decision.view, decision.summary, changed)
+
+    def _together(self, decision: Decision) -> tuple[MemberId, ...]:
+        """Return those who come from the same view as this process, and go to the next one."""
+        source = decision.source_of(self.me)
+        assert source is not None
+        return tuple(one for one in source.members if one in decision.view.members)
 
     def _installation(
         self, closing: Closing, view: PeerView, summary: Mapping[str, Any], changed: Changed
@@ -315,7 +321,8 @@ class Member:
             self._enter(Cause.MISSED, now_ms)
             return []
         self._enter(Cause.BEHIND, now_ms)
-        closing = Closing(self.view.id, numbers(self.view, self._shelf.kept(self.view).committed))
+        cut = numbers(self.view, self._shelf.kept(self.view).committed)
+        closing = Closing(self.view.id, cut, (self.me,))
         mine = self.report().summary
         summary = {
             layer.name: layer.merge({self.me: mine[layer.name]})

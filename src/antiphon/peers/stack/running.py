@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,6 +44,7 @@ from antiphon.peers.layers.layer import (
     Up,
     Value,
 )
+from antiphon.peers.layers.views.notes import Notes, read_notes
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.codec import FrameCodec
 from antiphon.peers.stack.stack import Stack
@@ -81,6 +82,7 @@ class Shown(NamedTuple):
 
     view: PeerView
     changed: Changed
+    notes: Mapping[MemberId, str] = {}
 
 
 class Waits(NamedTuple):
@@ -311,7 +313,8 @@ class Running:
         for layer in self.layers:
             summary = install.summary.get(layer.name)
             begun.append((layer, layer.install(install.view, summary, now_ms)))
-        self._outputs.append(Shown(install.view, install.changed))
+        notes = read_notes(install.summary.get(Notes.name))
+        self._outputs.append(Shown(install.view, install.changed, notes))
         for _, effects in begun:
             self._outputs += [effect.event for effect in effects if isinstance(effect, Tell)]
         self.frozen = self._installing = False

@@ -20,6 +20,7 @@ from antiphon.peers.layers.safe import Safe
 from antiphon.peers.layers.state import State
 from antiphon.peers.layers.total import Total
 from antiphon.peers.layers.uniform import Uniform
+from antiphon.peers.layers.views.transitional import Transitional
 from antiphon.peers.membership.candidates import Lead
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.stack import Stack
@@ -99,6 +100,12 @@ def _stack(
         *order,
         state or State(),
     )
+
+
+def transitional(stack: Stack) -> Stack:
+    """Return this stack with transitional views; it is one with a `Membership`."""
+    at = next(i for i, layer in enumerate(stack.layers) if isinstance(layer, Membership)) + 1
+    return Stack(*stack.layers[:at], Transitional(), *stack.layers[at:])
 
 
 def founded_by(stack: Stack, names: Sequence[str]) -> Stack:

@@ -86,7 +86,7 @@ class Judge:
         self._add(process.me, delivery)
 
     def shown(self, process: Process, shown: Shown) -> None:
-        view, changed = shown
+        view, changed = shown.view, shown.changed
         self.showings += 1
         self.shown_us = self._now_us()
         merged = tuple(one.id for one in changed.merged)

@@ -1,0 +1,51 @@
+"""Processes of a toolkit behind gates, which a test parts and joins."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from antiphon.io.transport import format_address
+from antiphon.lab.chaos.channels.links import Network, Pair
+from antiphon.server.local_cluster import HOST, free_port
+from tests.process.support.peer_processes import Peer, Peers, peers_in
+
+PROGRAM = "tests.process.support.toolkit_program"
+
+
+class Parted:
+    """The processes by name, and the network between them."""
+
+    def __init__(self, peers: Peers, network: Network, names: Sequence[str]) -> None:
+        self.peers: dict[str, Peer] = {}
+        self._network = network
+        self._all = peers
+        self._names = names
+
+    def part(self, names: str) -> None:
+        """Cut these off from all others."""
+        for one in names:
+            for other in set(self._names) - set(names):
+                self._network.cut(one, other)
+
+    def delay(self, source: str, target: str, seconds: float) -> None:
+        """Have everything that one sends to the other take so long."""
+        self._network.delay([Pair(source, target)], seconds)
+
+    def heal(self) -> None:
+        self._network.mend_all()
+
+
+@contextmanager
+def parted(folder: Path, toolkit: str, names: str) -> Iterator[Parted]:
+    """Processes of a toolkit that found their cluster together."""
+    targets = {name: (HOST, free_port()) for name in names}
+    with Network(targets) as network, peers_in(folder, program=PROGRAM, toolkit=toolkit) as peers:
+        gates = ",".join(format_address(gate) for gate in network.gates.values())
+        parted = Parted(peers, network, names)
+        for name in names:
+            listen, address = map(format_address, (targets[name], network.gates[name]))
+            url = f"peer://{gates}/c?listen={listen}&address={address}"
+            parted.peers[name] = peers.begin(name, url=url)
+        for peer in parted.peers.values():
+            peer.said("connected")
+        yield parted
