@@ -45,6 +45,7 @@ def test_groups(spark: SparkSession, tmp_path: Path) -> None:
     assert pq.read_table(output.folder / "results.parquet").num_rows == len(rows)
 
 
+@pytest.mark.in_turn
 def test_architectures(spark: SparkSession, tmp_path: Path) -> None:
     """Servers and peers beside each other, of the same runs."""
     plan = groups.Plan((architectures.BASE, architectures.PEERS), (1, 2), 0.3)

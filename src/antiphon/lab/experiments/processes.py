@@ -87,7 +87,10 @@ class Done(NamedTuple):
 
 
 def publish(pipe: Pipe, counts: Any, url: str, packing: str) -> None:
-    with suppress(EOFError), antiphon.connect(url, packing=packing) as ctx:
+    with (
+        suppress(EOFError),
+        antiphon.connect(url, packing=packing, connect_timeout=PATIENCE_S) as ctx,
+    ):
         group, producer = ctx.create_group(GROUP), ctx.create_producer()
         pipe.send("ready")
         while True:
@@ -108,7 +111,7 @@ def _wait(counts: Any, members: int, sent: int, ahead: int) -> None:
 
 
 def consume(pipe: Pipe, counts: Any, place: int, url: str) -> None:
-    with antiphon.connect(url) as ctx:
+    with antiphon.connect(url, connect_timeout=PATIENCE_S) as ctx:
         member = ctx.join(ctx.create_group(GROUP), f"member-{place + 1:02}")
         pipe.send("ready")
         for delivered in _runs(member, counts, place):
