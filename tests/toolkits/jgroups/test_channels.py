@@ -11,7 +11,7 @@ from typing import IO, Any
 import pytest
 
 from antiphon import peers
-from antiphon.errors import ConfigurationError, IllegalStateError
+from antiphon.errors import ConfigurationError, IllegalStateError, OutcomeUnknownError
 from antiphon.toolkits.jgroups import (
     GET_ALL,
     GET_FIRST,
@@ -118,6 +118,46 @@ def test_the_state_is_the_begin_of_what_the_receiver_gets(join: Join) -> None:
     sender.join()
     until(lambda: len(second.messages) >= len(sent))
     assert second.payloads == first.payloads == sent
+
+
+def test_a_state_waits_for_the_message_that_is_being_handled(join: Join) -> None:
+    handles, may_end, took_over = threading.Event(), threading.Event(), threading.Event()
+
+    class Late(Told):
+        def set_state(self, input: IO[bytes]) -> None:
+            super().set_state(input)
+            took_over.set()
+
+    def hold(msg: Message) -> None:
+        handles.set()
+        may_end.wait(WAIT_S)
+
+    first, second = Told(), Late()
+    second.hook = hold
+    a, b = join("A", TOTAL, first), join("B", TOTAL, second)
+    a.send(None, "once")
+    assert handles.wait(WAIT_S)
+    asks = threading.Thread(target=lambda: b.get_state(None, WAIT_S))
+    asks.start()
+    assert not took_over.wait(0.3)
+    may_end.set()
+    asks.join(WAIT_S)
+    assert took_over.is_set()
+    assert second.payloads == ["once"]
+
+
+def test_a_state_that_does_not_come_in_time(join: Join) -> None:
+    handles, may_end = threading.Event(), threading.Event()
+    first, second = Told(), Told()
+    first.hook = lambda msg: (handles.set(), may_end.wait(WAIT_S))
+    a, b = join("A", TOTAL, first), join("B", TOTAL, second)
+    a.send(None, "busy")
+    assert handles.wait(WAIT_S)
+    with pytest.raises(OutcomeUnknownError, match=r"not here within 0\.2 s"):
+        b.get_state(None, 0.2)
+    may_end.set()
+    b.get_state(None, WAIT_S)
+    assert second.payloads == ["busy"]
 
 
 def test_kinds_of_messages_to_one_member(join: Join) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import antiphon
@@ -91,12 +90,11 @@ class ChannelPlace:
         done: Future[Outcome] = Future()
         self._jobs.append(lambda: _settle(done, job))
         self.channel.send(message_of(None, {}, type=WAKE), to=self.channel.name)
-        while True:
-            try:
-                return done.result(LOOK_S)
-            except FutureTimeoutError:
-                if self.channel.closed:
-                    raise IllegalStateError("the channel was closed meanwhile") from None
+        while not done.done():
+            wait([done], LOOK_S)
+            if self.channel.closed and not done.done():
+                raise IllegalStateError("the channel was closed meanwhile")
+        return done.result()
 
     def state(self) -> bytes:
         """Return the state of the block, for the channel to hand out. Raise `IllegalStateError` if
