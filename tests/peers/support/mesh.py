@@ -235,3 +235,16 @@ class Mesh:
     def _later(self, delay_ms: int, call: AnyCall) -> None:
         self._count += 1
         heapq.heappush(self._events, (self.now_ms + delay_ms, self._count, call))
+
+
+def founded(stack: Stack, *names: str) -> Mesh:
+    """Return processes in one primary view, that the first one has founded; what their programs
+    were told before is forgotten."""
+    mesh = Mesh(*stack.layers)
+    mesh.start(*names)
+    first = mesh.processes[names[0]]
+    mesh.act(first, lambda: first.running.found(mesh.now_ms))
+    assert mesh.until(mesh.together(*names))
+    for process in mesh.processes.values():
+        process.told.clear()
+    return mesh

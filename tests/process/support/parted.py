@@ -1,4 +1,4 @@
-"""Processes of a toolkit behind gates, which a test parts and joins."""
+"""Processes of toolkits that have groups; behind gates, which a test parts and joins."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,27 @@ from antiphon.server.local_cluster import HOST, free_port
 from tests.process.support.peer_processes import Peer, Peers, peers_in
 
 PROGRAM = "tests.process.support.toolkit_program"
+
+
+def story(peer: Peer) -> list[str]:
+    """Return what a process was given: bodies, `[a b]` for views, `<a b>` for transitional ones."""
+    lines = []
+    for event in peer.events:
+        if "got" in event:
+            lines.append(event["got"])
+        elif "view" in event:
+            lines.append(f"[{' '.join(event['view'])}]")
+        elif "passing" in event:
+            lines.append(f"<{' '.join(event['passing'])}>")
+    return lines
+
+
+def join_in_turn(*peers: Peer) -> None:
+    """Have processes join the group g, one after the other."""
+    for at, peer in enumerate(peers):
+        peer.ask(join="g")
+        for member in peers[: at + 1]:
+            member.wait_view(*(one.name for one in peers[: at + 1]))
 
 
 class Parted:

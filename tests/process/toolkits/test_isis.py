@@ -5,23 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, parted
-from tests.process.support.peer_processes import Peer, peers_in
+from tests.process.support.parted import PROGRAM, join_in_turn, parted
+from tests.process.support.peer_processes import peers_in
 
 pytestmark = pytest.mark.process
-
-
-def join_in_turn(peers: list[Peer]) -> None:
-    for at, peer in enumerate(peers):
-        peer.ask(join="g")
-        for member in peers[: at + 1]:
-            member.wait_view(*(one.name for one in peers[: at + 1]))
 
 
 def test_nobody_is_waited_for_who_is_killed(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
         a, b, c, outside = [peers.join(name) for name in ("a", "b", "c", "outside")]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         outside.ask(bcast="abcast", group="g", entry=1, value="hello", nwanted="all")
         assert outside.said("replied")["replied"] == ["a", "b", "c"]
         outside.ask(bcast="cbcast", group="g", entry=2, value="hello", nwanted="all")
@@ -43,7 +36,7 @@ def test_nobody_is_waited_for_who_is_killed(tmp_path: Path) -> None:
 def test_each_gbcast_has_one_place_though_a_member_is_killed(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
         a, b, c = [peers.join(name) for name in "abc"]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         for peer in (a, b):
             values = [f"{peer.name}{i}" for i in range(300)]
             peer.order(bcast="fbcast", values=values, group="g")
@@ -75,7 +68,7 @@ def test_a_gbcast_comes_behind_what_is_slow(tmp_path: Path) -> None:
     """What b sends takes long. It has it at once, but the others have not when c broadcasts."""
     with parted(tmp_path, "isis", "abc") as cluster:
         a, b, c = (cluster.peers[name] for name in "abc")
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         for other in "ac":
             cluster.delay("b", other, 1.0)
         b.ask(bcast="fbcast", values=["slow"], group="g")
@@ -90,7 +83,7 @@ def test_a_gbcast_comes_behind_what_is_slow(tmp_path: Path) -> None:
 def test_who_is_cut_off_waits_and_its_replies_come_when_it_is_back(tmp_path: Path) -> None:
     with parted(tmp_path, "isis", "abc") as cluster:
         a, b, c = (cluster.peers[name] for name in "abc")
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         cluster.part("c")
         for peer in (a, b):
             peer.wait_view("a", "b", primary=True)
@@ -111,7 +104,7 @@ def test_who_is_cut_off_waits_and_its_replies_come_when_it_is_back(tmp_path: Pat
 def test_who_stood_still_is_a_site_that_failed_and_recovered(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
         a, b, c = [peers.join(name) for name in "abc"]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         c.pause()
         for peer in (a, b):
             peer.wait_view("a", "b")

@@ -5,23 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, parted
+from tests.process.support.parted import PROGRAM, join_in_turn, parted, story
 from tests.process.support.peer_processes import Peer, peers_in
 
 pytestmark = pytest.mark.process
-
-
-def story(peer: Peer) -> list[str]:
-    """Return what a process was given: `[a b]` are views, `<a b>` intermediate ones."""
-    lines = []
-    for event in peer.events:
-        if "got" in event:
-            lines.append(event["got"])
-        elif "view" in event:
-            lines.append(f"[{' '.join(event['view'])}]")
-        elif "passing" in event:
-            lines.append(f"<{' '.join(event['passing'])}>")
-    return lines
 
 
 def is_back(peer: Peer) -> Any:
@@ -29,17 +16,10 @@ def is_back(peer: Peer) -> Any:
     return peer.views[[view["view"] for view in peer.views].index(list("abcde")) + 1]
 
 
-def join_in_turn(peers: list[Peer]) -> None:
-    for at, peer in enumerate(peers):
-        peer.ask(join="g")
-        for member in peers[: at + 1]:
-            member.wait_view(*(one.name for one in peers[: at + 1]))
-
-
 def test_a_member_is_killed_while_all_send(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="phoenix") as peers:
         a, b, c, sink, client = [peers.join(name) for name in ("a", "b", "c", "sink", "client")]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         sink.ask(subscribe="sink", group="g")
         client.ask(subscribe="client", group="g")
         for peer in (sink, client):
@@ -63,17 +43,12 @@ def test_a_member_is_killed_while_all_send(tmp_path: Path) -> None:
 def test_who_is_cut_off_waits_with_intermediate_views_until_it_is_back(tmp_path: Path) -> None:
     with parted(tmp_path, "phoenix", "abcde") as cluster:
         a, b, c, d, e = (cluster.peers[name] for name in "abcde")
-        join_in_turn([a, b, c, d, e])
+        join_in_turn(a, b, c, d, e)
         cluster.part("de")
         for peer in (a, b, c):
             peer.wait_view("a", "b", "c", primary=True)
         for peer in (d, e):
-            peer.wait(
-                lambda events: (
-                    [one for one in events if "passing" in one][-1]["passing"] == ["d", "e"]
-                ),
-                "an intermediate view of d and e",
-            )
+            peer.wait(lambda events, peer=peer: story(peer)[-1] == "<d e>", "who is left")
         assert d.ask(multicast=["late"], order="FIFO", timeout=1.0) == 1
         a.ask(multicast=["meanwhile"], order="UNIFORM")
         for peer in (b, c):
@@ -95,7 +70,7 @@ def test_who_is_cut_off_waits_with_intermediate_views_until_it_is_back(tmp_path:
 def test_who_stood_still_is_told_that_it_has_missed_something(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="phoenix") as peers:
         a, b, c = [peers.join(name) for name in "abc"]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         c.pause()
         for peer in (a, b):
             peer.wait_view("a", "b")

@@ -5,30 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, Parted, parted
+from tests.process.support.parted import PROGRAM, Parted, join_in_turn, parted, story
 from tests.process.support.peer_processes import Peer, peers_in
 
 pytestmark = pytest.mark.process
-
-
-def story(peer: Peer) -> list[str]:
-    """Return what a mailbox received: `[a b]` are views, `<a b>` transitional ones."""
-    lines = []
-    for event in peer.events:
-        if "got" in event:
-            lines.append(event["got"])
-        elif "view" in event:
-            lines.append(f"[{' '.join(event['view'])}]")
-        elif "passing" in event:
-            lines.append(f"<{' '.join(event['passing'])}>")
-    return lines
-
-
-def join_in_turn(peers: list[Peer]) -> None:
-    for at, peer in enumerate(peers):
-        peer.ask(join="g")
-        for member in peers[: at + 1]:
-            member.wait_view(*(one.name for one in peers[: at + 1]))
 
 
 def send(peer: Peer, *bodies: str, service: str = "agreed") -> None:
@@ -38,7 +18,7 @@ def send(peer: Peer, *bodies: str, service: str = "agreed") -> None:
 def test_one_is_killed_while_all_send_and_the_others_have_the_same(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="transis") as peers:
         a, b, c = [peers.join(name) for name in "abc"]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         bodies = {one.name: [f"{one.name}{i}" for i in range(500)] for one in (a, b)}
         for one in (a, b):
             one.order(send=bodies[one.name], to=["g"], service="safe")
@@ -56,7 +36,7 @@ def test_one_is_killed_while_all_send_and_the_others_have_the_same(tmp_path: Pat
 def test_a_partition_goes_on_on_both_sides_and_merges_visibly(tmp_path: Path) -> None:
     with parted(tmp_path, "transis", "abcde") as cluster:
         a, b, c, d, e = (cluster.peers[name] for name in "abcde")
-        join_in_turn([a, b, c, d, e])
+        join_in_turn(a, b, c, d, e)
         send(a, "all", service="safe")
         for peer in (a, b, c, d, e):
             peer.wait_bodies({"all"})
@@ -104,7 +84,7 @@ def together(peer: Peer) -> Any:
 def test_who_stood_still_comes_back_with_a_history_of_its_own(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, toolkit="transis") as peers:
         a, b, c = [peers.join(name) for name in "abc"]
-        join_in_turn([a, b, c])
+        join_in_turn(a, b, c)
         c.pause()
         for peer in (a, b):
             peer.wait_view("a", "b")

@@ -313,7 +313,7 @@ class Running:
         for layer in self.layers:
             summary = install.summary.get(layer.name)
             begun.append((layer, layer.install(install.view, summary, now_ms)))
-        notes = read_notes(install.summary.get(Notes.name))
+        notes = read_notes(install.summary.get(Notes.name), install.view)
         self._outputs.append(Shown(install.view, install.changed, notes))
         for _, effects in begun:
             self._outputs += [effect.event for effect in effects if isinstance(effect, Tell)]

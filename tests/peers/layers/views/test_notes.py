@@ -5,7 +5,7 @@ from antiphon.peers.layers.views.notes import Notes
 from antiphon.peers.stack import stacks
 from antiphon.peers.stack.running import Shown
 from antiphon.peers.stack.stack import Stack
-from tests.peers.support.mesh import Mesh, Process
+from tests.peers.support.mesh import Mesh, Process, founded
 
 STACK = Stack(*stacks.TOTAL_UNIFORM.layers, Notes())
 
@@ -27,26 +27,15 @@ def shown(process: Process) -> list[str]:
     return lines
 
 
-def mesh_of(*names: str) -> Mesh:
-    mesh = Mesh(*STACK.layers)
-    mesh.start(*names)
-    first = mesh.processes[names[0]]
-    mesh.act(first, lambda: first.running.found(mesh.now_ms))
-    assert mesh.until(mesh.together(*names))
-    for process in mesh.processes.values():
-        process.told.clear()
-    return mesh
-
-
 def test_a_new_note_is_a_new_view_for_all() -> None:
-    mesh = mesh_of("a", "b", "c")
+    mesh = founded(STACK, "a", "b", "c")
     say(mesh, "b", "hello")
     mesh.run(1000)
     assert [shown(process) for process in mesh.processes.values()] == [["[a b c]* b=hello"]] * 3
 
 
 def test_what_is_handed_out_before_a_note_is_the_same_for_all() -> None:
-    mesh = mesh_of("a", "b", "c")
+    mesh = founded(STACK, "a", "b", "c")
     mesh.delays_ms["c", "a"] = 300  # whatever c sends reaches a long after b
     mesh.send("c", "of c", Level.FIFO)
     say(mesh, "b", "hello")
@@ -57,7 +46,7 @@ def test_what_is_handed_out_before_a_note_is_the_same_for_all() -> None:
 
 
 def test_a_note_that_changes_while_a_view_is_formed_is_shown_by_the_next_one() -> None:
-    mesh = mesh_of("a", "b")
+    mesh = founded(STACK, "a", "b")
     b = mesh.processes["b"]
     say(mesh, "a", "one")
     assert mesh.until(lambda: b.running.frozen)
@@ -68,7 +57,7 @@ def test_a_note_that_changes_while_a_view_is_formed_is_shown_by_the_next_one() -
 
 
 def test_who_comes_brings_its_note_and_who_goes_takes_it_away() -> None:
-    mesh = mesh_of("a", "b", "c")
+    mesh = founded(STACK, "a", "b", "c")
     say(mesh, "b", "of b")
     say(mesh, "c", "of c")
     mesh.run(1000)
@@ -85,7 +74,16 @@ def test_who_comes_brings_its_note_and_who_goes_takes_it_away() -> None:
 
 
 def test_the_same_note_again_changes_nothing() -> None:
-    mesh = mesh_of("a", "b")
+    mesh = founded(STACK, "a", "b")
     say(mesh, "a", "")
     mesh.run(1000)
     assert shown(mesh.processes["a"]) == []
+
+
+def test_who_leaves_takes_its_note_away() -> None:
+    mesh = founded(STACK, "a", "b")
+    say(mesh, "b", "of b")
+    mesh.run(1000)
+    mesh.leave("b")
+    assert mesh.until(mesh.together("a"))
+    assert shown(mesh.processes["a"]) == ["[a b]* b=of b", "[a]*"]

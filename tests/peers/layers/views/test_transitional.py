@@ -9,7 +9,7 @@ from antiphon.peers.stack import stacks
 from antiphon.peers.stack.running import Delivered, Shown
 from antiphon.peers.stack.stack import Stack
 from tests.peers.support.group import Group
-from tests.peers.support.mesh import Mesh, Process
+from tests.peers.support.mesh import Process, founded
 from tests.peers.support.scripted import Scripted
 
 SMALL = Stack(Reliable(), Scripted(), Transitional(), Safe(), Total())
@@ -53,23 +53,12 @@ def test_those_who_come_are_in_no_transitional_view() -> None:
     assert history(g.told["c"]) == ["<c>", "[a b c]"]
 
 
-def mesh_of(*names: str, stack: Stack = WHOLE) -> Mesh:
-    mesh = Mesh(*stack.layers)
-    mesh.start(*names)
-    first = mesh.processes[names[0]]
-    mesh.act(first, lambda: first.running.found(mesh.now_ms))
-    assert mesh.until(mesh.together(*names))
-    for process in mesh.processes.values():
-        process.told.clear()
-    return mesh
-
-
 def told(process: Process) -> list[str]:
     return history(process.told)
 
 
 def test_each_part_of_a_partition_passes_by_itself_and_they_merge_from_there() -> None:
-    mesh = mesh_of("a", "b", "c", "d", "e")
+    mesh = founded(WHOLE, "a", "b", "c", "d", "e")
     mesh.part("abc", "de")
     mesh.run(10_000)
     mesh.send("e", "x")
@@ -83,7 +72,7 @@ def test_each_part_of_a_partition_passes_by_itself_and_they_merge_from_there() -
 
 
 def test_a_transitional_view_is_named_as_the_view_that_ends_and_is_never_primary() -> None:
-    mesh = mesh_of("a", "b", "c")
+    mesh = founded(WHOLE, "a", "b", "c")
     ended = mesh.processes["a"].view
     mesh.kill("a")
     assert mesh.until(mesh.together("b", "c"))
@@ -96,7 +85,7 @@ def test_a_transitional_view_is_named_as_the_view_that_ends_and_is_never_primary
 
 
 def test_in_a_whole_stack_what_is_safe_among_fewer_comes_behind_the_transitional_view() -> None:
-    mesh = mesh_of("a", "b", "c")
+    mesh = founded(WHOLE, "a", "b", "c")
     for other in "ab":
         mesh.delays_ms[other, "c"] = mesh.delays_ms["c", other] = 5000
     mesh.send("a", "x", Level.SAFE)
@@ -107,7 +96,7 @@ def test_in_a_whole_stack_what_is_safe_among_fewer_comes_behind_the_transitional
 
 
 def test_views_that_are_hidden_are_transitional_ones() -> None:
-    mesh = mesh_of("a", "b", "c", "d", "e", stack=PRIMARY_ONLY)
+    mesh = founded(PRIMARY_ONLY, "a", "b", "c", "d", "e")
     mesh.part("abc", "de")
     mesh.run(10_000)
     assert told(mesh.processes["d"]) == told(mesh.processes["e"]) == ["<d e>"]

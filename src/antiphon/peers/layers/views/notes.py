@@ -49,10 +49,11 @@ class Notes(Layer):
     def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
         super().install(view, summary, now_ms)
         # A note that was changed while the change was under way may not be in it.
-        return () if read_notes(summary).get(self.me, "") == self.own else (Change(),)
+        return () if read_notes(summary, view).get(self.me, "") == self.own else (Change(),)
 
 
-def read_notes(summary: Any) -> dict[MemberId, str]:
-    """Return the notes in what a view begins with; members without one are left out."""
+def read_notes(summary: Any, view: PeerView) -> dict[MemberId, str]:
+    """Return the notes of a view's members, out of what it begins with, which those have
+    contributed to that leave; members without a note are left out."""
     notes = msgspec.convert(summary or (), tuple[tuple[MemberId, str], ...])
-    return {process: note for process, note in notes if note}
+    return {process: note for process, note in notes if note and process in view.members}
