@@ -12,6 +12,7 @@ from antiphon.blocks.pure.calls import ALL, FIRST, MAJORITY, NONE
 from antiphon.blocks.pure.invocation import Target
 from antiphon.blocks.pure.passive import Invocation, Kind
 from antiphon.blocks.pure.service import ReplicatedService
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.threads.dispatchers import (
     GroupClient,
@@ -30,6 +31,7 @@ __all__ = [
     "MAJORITY",
     "NONE",
     "Barrier",
+    "ChannelPlace",
     "Counter",
     "GroupClient",
     "Invocation",
