@@ -6,7 +6,7 @@ import msgspec
 
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers import View
-from antiphon.toolkits._groups import (
+from antiphon.toolkits._groups.directory import (
     GRANT,
     Directory,
     Echo,

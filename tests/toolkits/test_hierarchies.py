@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.toolkits._hierarchies import leaf_for, leaf_of_key
+from antiphon.toolkits._isis.hierarchies import leaf_for, leaf_of_key
 
 
 def test_a_member_goes_to_the_first_leaf_with_room() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.toolkits._replies import ALL, MAJORITY, Replies, Wanted, checked
+from antiphon.toolkits._isis.replies import ALL, MAJORITY, Replies, Wanted, checked
 
 
 def collected(wanted: Wanted, *members: str) -> Replies:

@@ -11,7 +11,7 @@ What the original promised, and what keeps it here:
   members receive in a view, which ends for it. `bcast` is `abcast`.
 - Replies: a broadcast goes to an *entry*, a routine that each recipient declares under a number,
   and returns as many replies as are wanted (`nwanted`: a number, `ALL` or `MAJORITY`). Who leaves
-  is not waited for (`_replies.py`).
+  is not waited for (`_isis/replies.py`).
 - Four kinds of groups. *Peer groups*: all are members. *Client/server groups*: who is no member
   broadcasts to the group, or to one member (`address.only(member)`), and may become a client
   (`pg_client`). *Diffusion groups*: a member broadcasts to members and clients
@@ -36,12 +36,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from antiphon.errors import IllegalStateError, InvalidDestinationError
-from antiphon.toolkits import _replies
-from antiphon.toolkits._groups import GroupView
-from antiphon.toolkits._hierarchies import leaf_for, leaf_of_key
-from antiphon.toolkits._isis_core import CLIENTS, MEMBERS, SITES, Call, Core, Message
-from antiphon.toolkits._process import checked
-from antiphon.toolkits._replies import ALL, MAJORITY, Reply, Wanted
+from antiphon.toolkits._groups.directory import GroupView
+from antiphon.toolkits._groups.process import checked
+from antiphon.toolkits._isis.broadcasts import Address, Broadcasts
+from antiphon.toolkits._isis.core import CLIENTS, MEMBERS, SITES, Core, Message
+from antiphon.toolkits._isis.hierarchies import leaf_for, leaf_of_key
+from antiphon.toolkits._isis.replies import ALL, MAJORITY, Reply
 
 LEFT_OUT = {
     "bcast_l": "the long form, whose options the thesis does not describe",
@@ -71,23 +71,6 @@ View = GroupView
 Routine = Callable[..., object]
 
 
-class Address(NamedTuple):
-    """A group, as broadcasts name it."""
-
-    group: str
-    member: str | None = None
-    with_clients: bool = False
-
-    def only(self, member: str) -> Address:
-        """Return the address of one member of the group."""
-        return self._replace(member=member)
-
-    @property
-    def diffusion(self) -> Address:
-        """The address of the group's members and clients."""
-        return self._replace(with_clients=True)
-
-
 class SiteView(NamedTuple):
     """The sites that are up, each with its processes."""
 
@@ -107,7 +90,7 @@ def isis_remote_init(
     return Isis(cluster, name, site or socket.gethostname(), timeout, options)
 
 
-class Isis:
+class Isis(Broadcasts):
     """A program's place in Isis. All methods may be called on any thread; those that wait have a
     `timeout` in seconds, and raise `OutcomeUnknownError` after it."""
 
@@ -306,84 +289,6 @@ class Isis:
             size = self._leaf_sizes.pop(gname)
             leaf = leaf_for(self.name, gname, view.members, self._leaves(gname), size)
             self._core.process.join(f"{MEMBERS}{leaf}")
-
-    # -- Broadcasts ------------------------------------------------------------------------------
-
-    def isis_entry(self, entry: int, routine: Callable[[Message], object]) -> None:
-        """Have `routine(message)` called with each broadcast to this entry."""
-        self._core.entries[entry] = routine
-
-    def fbcast(
-        self,
-        gaddr: Address,
-        entry: int,
-        *values: Any,
-        nwanted: Wanted = 0,
-        timeout: float | None = None,
-    ) -> list[Reply]:
-        """Broadcast values to an entry of the members of a group, in the order of this process, and
-        return the replies, of which `nwanted` are waited for: a number, `ALL` or `MAJORITY` of the
-        members to which it is handed out. It returns with fewer if nobody can give another one.
-        Raise `OutcomeUnknownError` after `timeout` seconds, naming those that have not replied."""
-        return self._bcast("fifo", gaddr, entry, values, nwanted, timeout)
-
-    def cbcast(
-        self,
-        gaddr: Address,
-        entry: int,
-        *values: Any,
-        nwanted: Wanted = 0,
-        timeout: float | None = None,
-    ) -> list[Reply]:
-        """As `fbcast`, but behind all that this process had sent and received."""
-        return self._bcast("causal", gaddr, entry, values, nwanted, timeout)
-
-    def abcast(
-        self,
-        gaddr: Address,
-        entry: int,
-        *values: Any,
-        nwanted: Wanted = 0,
-        timeout: float | None = None,
-    ) -> list[Reply]:
-        """As `cbcast`, and in one order with all others that ask for it, in all groups."""
-        return self._bcast("agreed", gaddr, entry, values, nwanted, timeout)
-
-    def gbcast(
-        self,
-        gaddr: Address,
-        entry: int,
-        *values: Any,
-        nwanted: Wanted = 0,
-        timeout: float | None = None,
-    ) -> list[Reply]:
-        """As `abcast`, and ordered with everything: between two broadcasts of any kind, or on one
-        side of both, for all members alike."""
-        return self._bcast("last", gaddr, entry, values, nwanted, timeout)
-
-    bcast = abcast
-
-    def _bcast(
-        self,
-        order: str,
-        gaddr: Address,
-        entry: int,
-        values: tuple[Any, ...],
-        nwanted: Wanted,
-        timeout: float | None,
-    ) -> list[Reply]:
-        wanted = _replies.checked(nwanted)
-        call = Call(next(self._core.numbers) if wanted else 0, entry, gaddr.member, values)
-        group, clients = gaddr.group, gaddr.with_clients
-        return self._core.broadcast(order, group, call, clients, wanted, timeout)
-
-    def reply(self, message: Message, *values: Any) -> None:
-        """Reply to a broadcast, from its routine or later; nothing happens if nobody wants it."""
-        self._core.answer(message, values)
-
-    def nullreply(self, message: Message) -> None:
-        """Have the sender not wait for a reply of this process."""
-        self._core.answer(message, None)
 
 
 def _plain(view: GroupView) -> View:

@@ -34,8 +34,8 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from antiphon.errors import IllegalStateError
-from antiphon.toolkits._groups import Event, GroupMessage, GroupView
-from antiphon.toolkits._process import GroupProcess, checked
+from antiphon.toolkits._groups.directory import Event, GroupMessage, GroupView
+from antiphon.toolkits._groups.process import GroupProcess, checked
 
 LEFT_OUT: dict[str, str] = {}
 """Names of the original that are not here, each with the reason: none."""

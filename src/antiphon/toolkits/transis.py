@@ -35,10 +35,10 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.errors import JMSError
-from antiphon.toolkits._groups import Event
-from antiphon.toolkits._groups import GroupMessage as Message
-from antiphon.toolkits._groups import GroupView as View
-from antiphon.toolkits._process import GroupProcess, logger
+from antiphon.toolkits._groups.directory import Event
+from antiphon.toolkits._groups.directory import GroupMessage as Message
+from antiphon.toolkits._groups.directory import GroupView as View
+from antiphon.toolkits._groups.process import GroupProcess, logger
 
 FIFO, CAUSAL, AGREED, SAFE = "fifo", "causal", "agreed", "safe"
 """The services; the types of what is received are these, and `REGULAR` and `TRANSITIONAL`."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from antiphon.toolkits._process import logger
+from antiphon.toolkits._groups.process import logger
 
 WAITING_MAX = 10_000
 """So many events may wait; then whoever puts waits, too."""

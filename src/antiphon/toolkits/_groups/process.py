@@ -17,7 +17,7 @@ from antiphon.errors import IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.peers.channel.views import ViewNumber
 from antiphon.peers.layers.views.notes import Notes
 from antiphon.peers.stack.stacks import transitional
-from antiphon.toolkits._groups import (
+from antiphon.toolkits._groups.directory import (
     GRANT,
     Directory,
     Envelope,

@@ -1,7 +1,7 @@
 """The workings of a program in Isis: broadcasts on their way, replies, monitors, and two threads.
 
 One thread receives. It only notes what has come: replies, who has left, and where this program's
-own broadcasts are handed out. The other one (`_dispatching.py`) calls routines, which may wait for
+own broadcasts are handed out. The other one (`dispatching.py`) calls routines, which may wait for
 replies meanwhile.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
-from antiphon.toolkits._dispatching import Dispatcher
-from antiphon.toolkits._groups import Echo, Event, GroupMessage, GroupView
-from antiphon.toolkits._process import GroupProcess, logger
-from antiphon.toolkits._replies import Replies, Reply, Wanted
+from antiphon.toolkits._groups.directory import Echo, Event, GroupMessage, GroupView
+from antiphon.toolkits._groups.process import GroupProcess, logger
+from antiphon.toolkits._isis.dispatching import Dispatcher
+from antiphon.toolkits._isis.replies import Replies, Reply, Wanted
 
 MEMBERS, CLIENTS, SITES = "members/", "clients/", "sites/"
 """Groups of the cluster: the members and clients of a group of Isis, and the processes of a

@@ -1,0 +1,1 @@
+"""Groups inside one cluster of peers, for the toolkits Transis, Phoenix and Isis."""
