@@ -32,6 +32,14 @@ import antiphon.sim.pytest_plugin
 import antiphon.spark
 import antiphon.spark.patterns
 import antiphon.spark.session
+import antiphon.toolkits.eternal
+import antiphon.toolkits.gcom
+import antiphon.toolkits.isis
+import antiphon.toolkits.jbora
+import antiphon.toolkits.jgroups
+import antiphon.toolkits.objectgroups
+import antiphon.toolkits.phoenix
+import antiphon.toolkits.transis
 from antiphon.api.face.producer import SendFutureFace
 from antiphon.api.messages import headers
 from antiphon.api.messages.message import _TextHeader
@@ -56,6 +64,14 @@ PACKAGES = (
     antiphon.spark.patterns,
     antiphon.blocks.targets.http,
     antiphon.blocks.targets.postgres,
+    antiphon.toolkits.eternal,
+    antiphon.toolkits.gcom,
+    antiphon.toolkits.isis,
+    antiphon.toolkits.jbora,
+    antiphon.toolkits.jgroups,
+    antiphon.toolkits.objectgroups,
+    antiphon.toolkits.phoenix,
+    antiphon.toolkits.transis,
 )
 PROTOCOLS = {
     *("__aenter__", "__aexit__", "__aiter__", "__await__", "__call__", "__contains__"),

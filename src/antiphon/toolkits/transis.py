@@ -91,6 +91,7 @@ class Mailbox:
 
     @property
     def name(self) -> str:
+        """By which the others know this process."""
         return self._process.name
 
     def close(self) -> None:

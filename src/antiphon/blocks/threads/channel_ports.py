@@ -60,9 +60,9 @@ class ChannelPlace:
     when a block takes over a state is dropped for `others`, too (`Channel.get_state`).
     """
 
-    def __init__(self, channel: Channel, others: Listener = lambda message: None) -> None:
+    def __init__(self, channel: Channel, others: Listener | None = None) -> None:
         self.channel = channel
-        self._others = others
+        self._others = others or (lambda message: None)
         self.turn = threading.RLock()  # held while a message is handled
         self._thread = 0  # that handles one; 0: none
         self._started = False

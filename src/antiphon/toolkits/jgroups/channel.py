@@ -194,10 +194,12 @@ class JChannel:
 
     @property
     def is_connected(self) -> bool:
+        """Whether it is connected to a group, and has not lost it."""
         return self._place is not None and not self._place.channel.closed
 
     @property
     def is_open(self) -> bool:
+        """Whether it was not closed: it may be connected, or be connected again."""
         return not self._closed
 
     @property

@@ -76,9 +76,11 @@ class _Dispatcher:
         channel.attach(self)
 
     def opened(self, place: ChannelPlace, cluster: str) -> None:
+        """Begin to work: the channel is connected. The channel calls this."""
         self._opened = self._made(place, cluster)
 
     def closed(self) -> None:
+        """End: the channel is not connected any more. The channel calls this."""
         if self._opened is not None:
             self._opened.close()
         self._opened = None

@@ -51,6 +51,7 @@ class Message:
         return self
 
     def is_flag_set(self, flag: Flag) -> bool:
+        """Return whether the message has this flag."""
         return flag in self.flags
 
     def __repr__(self) -> str:
@@ -77,6 +78,7 @@ class BytesMessage(Message):
 
     @property
     def length(self) -> int:
+        """The number of bytes."""
         return len(self._payload)
 
 

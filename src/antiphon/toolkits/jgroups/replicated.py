@@ -56,9 +56,11 @@ class _Stateful:
         self.channel.disconnect()
 
     def opened(self, place: ChannelPlace, cluster: str) -> None:
+        """Begin to work: the channel is connected. The channel calls this."""
         self._opened = self._made(place, cluster)
 
     def closed(self) -> None:
+        """End: the channel is not connected any more. The channel calls this."""
         self._opened = None
 
     def viewed(self, view: View) -> None:
@@ -159,10 +161,12 @@ class ReplicatedHashMap(_Stateful):
         return self._block.copy().get(key)
 
     def contains_key(self, key: Any) -> bool:
+        """Return whether this copy has the key."""
         return key in self._block
 
     @property
     def size(self) -> int:
+        """The number of keys in this copy."""
         return len(self._block)
 
     def copy(self) -> dict[Any, Any]:

@@ -35,13 +35,16 @@ class View:
 
     @property
     def creator(self) -> str:
+        """The name of the coordinator that made the view."""
         return self.view_id.creator
 
     def contains_member(self, member: str) -> bool:
+        """Return whether the view has this member."""
         return member in self.members
 
     @property
     def size(self) -> int:
+        """The number of members."""
         return len(self.members)
 
     def __eq__(self, other: object) -> bool:
