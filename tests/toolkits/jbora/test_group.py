@@ -23,7 +23,7 @@ class Servers:
     """Groups that leave with the test."""
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = f"peer:file{folder}/c"
+        self._cluster = f"peer:file/{folder}/c"
         self.all: list[jbora.Group] = []
 
     def make(self, name: str) -> jbora.Group:
