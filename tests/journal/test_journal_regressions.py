@@ -62,6 +62,17 @@ def test_entries_behind_the_snapshot_stay() -> None:
     assert opened(disk).last == 20
 
 
+def test_a_large_entry_is_not_read_behind_small_ones() -> None:
+    """A server may lack these, and hold its pack already."""
+    disk = SimDisk(Random(1))
+    journal = opened(disk, segment_bytes=1 << 20)
+    for index in (1, 2):
+        store(journal, disk, entry(index))
+    store(journal, disk, entry(3, bytes(10_000)))
+    assert [e.index for e in journal.entries(1, 1000)] == [1, 2]
+    assert [e.index for e in journal.entries(3, 1000)] == [3]
+
+
 def test_a_segment_that_recovery_replaced_does_not_count_when_it_returns() -> None:
     """Its removal was not synced; its base would cut off what was written after recovery."""
     disk = SimDisk(Random(1))

@@ -6,6 +6,7 @@ Promises: a pack that was accepted lately is read from memory; the packs in memo
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -30,16 +31,20 @@ class Reading(Segments):
         self._cache_bytes = 0
 
     def entries(self, first: int, max_bytes: int) -> tuple[Entry, ...]:
-        """Return entries from `first` on, at least one if it is there, up to `max_bytes`."""
+        """Return entries from `first` on, at least one if it is there, up to `max_bytes`. One that
+        has no room behind others is not read: it may be large, and perhaps it need not be."""
         found: list[Entry] = []
-        size = 0
+        room = max_bytes
         for index in range(max(first, self.manifest.base_index + 1), self.last + 1):
-            if index == first or found:
-                where = self._where[index - self.manifest.base_index - 1]
-                found.append(self._entry(where >> OFFSET_BITS, where & OFFSET_MASK))
-                size += len(found[-1].payload) + 1
-            if size >= max_bytes or not found:
+            if room <= 0 or (index != first and not found):
                 break
+            where = self._where[index - self.manifest.base_index - 1]
+            most = room if found else sys.maxsize
+            entry = self._entry_within(where >> OFFSET_BITS, where & OFFSET_MASK, most)
+            if entry is None:
+                break
+            found.append(entry)
+            room -= len(entry.payload) + 1
         return tuple(found)
 
     def pack(self, position: int) -> tuple[f.Row, bytes] | None:

@@ -8,6 +8,7 @@ before any output relies on the writes.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -195,10 +196,18 @@ class Segments:
         return where >> OFFSET_BITS, where & OFFSET_MASK
 
     def _entry(self, number: int, at: int) -> Entry:
+        entry = self._entry_within(number, at, sys.maxsize)
+        assert entry is not None
+        return entry
+
+    def _entry_within(self, number: int, at: int, most: int) -> Entry | None:
+        """Return an entry; None: its record has more bytes than `most`, and was not read."""
         name = segment_name(number)
         head = self._disk.read(name, at, f.ENTRY_SIZE)
         try:
             length = f.record_length(head)
+            if length > most:
+                return None
             if length > LARGE_FRAME:  # read it again rather than copy it
                 data = cast(bytes, memoryview(self._disk.read(name, at, length)))
             else:
