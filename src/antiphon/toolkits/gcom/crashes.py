@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from random import Random
-from typing import Any
 
 from antiphon.model.peer_views import MemberId, PeerView
 from antiphon.peers.layers.detector import Detector
@@ -27,10 +26,10 @@ class Crashes(Detector):
     Promise: a member to which a connection is lost, or that is silent, has crashed. Who finds that
     tells all others; those take it over if the leader says it, if they lead, or if it is the leader
     that crashed. No later view of theirs has a crashed member: nothing that it says of views is
-    listened to, and a process that was cut off comes back by a new join, as another one. A process
-    whose view loses members is done with these in the same way, so both sides of a partition agree
-    to be two groups. Newcomers are told who has crashed: one that reaches both sides belongs to the
-    one that it hears first.
+    listened to, and a process that was cut off comes back by a new join, as another one. A member
+    that hears of its own crash is done with all others in the same way, so both sides of a
+    partition agree to be two groups. Newcomers are told who has crashed: one that reaches both
+    sides belongs to the one that it hears first.
 
     Need: nothing, as `Detector`. Limits: a single link between two members that breaks makes one of
     the two a crashed one, though all others hear both. GCom knows a crash by a failed call alone;
@@ -43,6 +42,11 @@ class Crashes(Detector):
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         super().bind(me, view, below, random)
         self._crashed: dict[MemberId, None] = {}
+
+    @property
+    def crashed(self) -> frozenset[MemberId]:
+        """The crashed processes, the last ones at least."""
+        return frozenset(self._crashed)
 
     def linked(self, process: MemberId, address: str, now_ms: int) -> Sequence[Effect]:
         if process in self._gone:
@@ -76,10 +80,13 @@ class Crashes(Detector):
         """Take the word of another process."""
         leader, members = self.view.leader, self.view.members
         if process == self.me:
-            if sender == leader:  # it counts this process out, and with it all others do
+            if sender in members and leader in (self.me, sender):  # then all count this one out
                 self._lose(members, now_ms)
             return []
-        if process in members and not (sender in members and leader in (self.me, sender, process)):
+        if process not in members:  # whoever has it as a member tells it as well
+            self._lose((process,), now_ms)
+            return []
+        if sender not in members or leader not in (self.me, sender, process):
             return []
         return self._crash(process, f"{sender} has found that it crashed", now_ms)
 
@@ -106,7 +113,3 @@ class Crashes(Detector):
         while len(self._crashed) > KEPT_MAX:
             del self._crashed[next(iter(self._crashed))]
         self._changed(now_ms)
-
-    def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
-        self._lose([one for one in self.view.members if one not in view.members], now_ms)
-        return super().install(view, summary, now_ms)
