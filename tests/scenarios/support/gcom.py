@@ -172,8 +172,10 @@ class ScriptedGcom:
         codec = self._mesh.processes[source].running.layers[0].codec
         frame = codec.decode(data)
         crash = frame.top(MemberCrash)
-        if crash is not None and crash.process.name != target:
-            self._told.append(f"{source} tells {target}: {crash.process.name} has crashed")
+        names = () if crash is None else tuple(one.name for one in crash.processes)
+        if names and names != (target,):
+            have = "has" if len(names) == 1 else "have"
+            self._told.append(f"{source} tells {target}: {' '.join(names)} {have} crashed")
         name, only, text = self._half or ("", "", b"?")
         return source == name and target != only and bytes(frame.body) == text
 

@@ -84,3 +84,13 @@ def test_who_leaves_in_order_has_not_crashed_and_may_be_back() -> None:
     assert mesh.until(mesh.together("a", "b", primary=False), within_ms=300)
     mesh.start("c")
     assert mesh.until(mesh.together("a", "b", "c", primary=False))
+
+
+def test_a_newcomer_that_leads_may_take_members_in_one_after_the_other() -> None:
+    """Who is left out of a view meanwhile has not crashed."""
+    mesh = group("a", "b")
+    mesh.parted.add(frozenset("ac"))
+    mesh.start("c")
+    assert mesh.until(mesh.together("b", "c", primary=False))
+    mesh.heal()
+    assert mesh.until(mesh.together("a", "b", "c", primary=False))

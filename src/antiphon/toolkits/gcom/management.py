@@ -106,8 +106,8 @@ class Management:
         self._listen = listen or format_address((_host_towards(address), 0))
         wanted = GroupSettings(group, name or str(uuid.uuid4()), "", ordering, multicast, address)
         self._channel, self._own = self._enter(wanted, address, time.monotonic() + timeout)
-        self._reporting = threading.Thread(target=self._tell, name=f"gcom {self.name}", daemon=True)
-        self._reporting.start()
+        self._reporter = threading.Thread(target=self._tell, name=f"gcom {self.name}", daemon=True)
+        self._reporter.start()
 
     # -- For the program -------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Management:
                 return
             self._closed = True
             self._news.notify_all()
-        self._reporting.join()
+        self._reporter.join()
         if self._leads():
             self._request(Leave(self._own.name, self.name, len(self._channel.view.members) == 1))
         self._channel.close()
