@@ -320,13 +320,7 @@ class JChannel:
         if place.channel.view.members == (place.channel.name,):
             return
 
-        def take_over() -> None:
-            stream = place.channel.get_state(timeout)
-            if stream is not None:
-                with stream:
-                    receiver.set_state(stream)
-
-        place.in_turn(take_over)
+        place.take_over(receiver.set_state, timeout)
 
     @property
     def _has_state(self) -> bool:
