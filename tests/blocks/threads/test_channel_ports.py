@@ -15,6 +15,7 @@ from antiphon.blocks.operations.channel_messages import ORDER, TO
 from antiphon.blocks.operations.host import Host
 from antiphon.blocks.pure.block import Block, Effects, Heard, Tell
 from antiphon.blocks.pure.scripts import run
+from antiphon.blocks.threads.channel_ports import ChannelPlace
 from antiphon.blocks.threads.front import FRONT
 from antiphon.errors import IllegalStateError, MessageFormatError
 from antiphon.model.views import View
@@ -166,6 +167,38 @@ def words(place: Any) -> Host[Words]:
     host = Host(FRONT, place.port("words", None, False), Words())
     run(host.opening())
     return host
+
+
+@pytest.mark.timeout(20)  # less than a process waits for another one's state
+def test_blocks_that_begin_together_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one asks the second one for a state, that asks the third one, and so on."""
+    monkeypatch.setattr("antiphon.blocks.threads.channel_ports.ATTEMPT_S", 0.3)
+    names = ("ann", "bob", "cid")
+    with (
+        linked_places(*names, stack=lambda all: peers.total(all, "oldest")) as (_, found),
+        ThreadPoolExecutor(len(names)) as threads,
+    ):
+        until(lambda: all(len(place.channel.view.members) == len(names) for place in found))
+        hosts = []
+        for place in by_age(found):
+            hosts.append(threads.submit(words, place))
+            until(lambda p=place: hosts[-1].done() or asks(p))  # type: ignore[misc]
+        opened = [host.result(WAIT_S) for host in hosts]
+        run(opened[0].casting("all"))
+        until(lambda: all(host.block.words == ["all"] for host in opened))
+
+
+def by_age(found: list[ChannelPlace]) -> list[ChannelPlace]:
+    """Return places in the order of the view that the first one has."""
+    members = found[0].channel.view.members
+    return sorted(found, key=lambda place: members.index(place.channel.name))
+
+
+def asks(place: ChannelPlace) -> bool:
+    """Whether it has somebody whose state it waits for."""
+    return place.channel.status()["layers"]["state"].get("from", "nobody") != "nobody"
 
 
 def test_a_block_that_was_cut_off_takes_over_the_state_of_the_others() -> None:

@@ -78,6 +78,22 @@ def test_a_partition_goes_on_and_merges(tmp_path: Path) -> None:
             assert member.ask(words=True) == ["before", "majority", "after"]
 
 
+@pytest.mark.parametrize("stack", ["tcp.xml", ["UDP", "FRAG", "MERGE", "GMS", "CAUSAL"]], ids=str)
+def test_a_stock_stack_and_the_textbook_s(
+    stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [f"{HOST}[{free_port()}]" for _ in range(2)]
+    monkeypatch.setenv("jgroups.tcpping.initial_hosts", ",".join(hosts))
+    with peers_in(tmp_path, url="AlarmChannel", program=PROGRAM, stack=stack) as all:
+        a, b = (all.begin(name) for name in "AB")
+        for member in (a, b):
+            member.wait_view("A", "B", primary=True)
+        a.send("Fire!", "Help!")
+        for member in (a, b):
+            member.wait_bodies({"Fire!", "Help!"})
+            assert member.bodies == ["Fire!", "Help!"]
+
+
 def test_who_is_killed_is_suspected_and_not_waited_for(tmp_path: Path) -> None:
     with peers_in(tmp_path, program=PROGRAM, block="rpc") as all:
         a, b, c = all.group(*NAMES)

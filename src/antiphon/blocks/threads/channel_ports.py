@@ -14,7 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import antiphon
 from antiphon.blocks.operations.channel_messages import (
@@ -28,13 +29,16 @@ from antiphon.blocks.operations.channel_messages import (
     plain,
 )
 from antiphon.blocks.operations.events import views_of
+from antiphon.blocks.operations.front import Deadline
 from antiphon.blocks.pure.port import Arrived, Installed
 from antiphon.blocks.threads.place_ports import ChannelCallerPort, ChannelPort
-from antiphon.errors import IllegalStateError
+from antiphon.errors import IllegalStateError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from antiphon.peers import Channel
 
+ATTEMPT_S = 1.0
+"""Seconds that the first attempt to take over a state may take."""
 LOOK_S = 1.0
 """Seconds between a waiting caller's looks whether its channel is still open."""
 
@@ -96,13 +100,39 @@ class ChannelPlace:
                 raise IllegalStateError("the channel was closed meanwhile")
         return done.result()
 
+    def take_over(
+        self, use: Callable[[IO[bytes]], Outcome], timeout: float | None = None
+    ) -> Outcome | None:
+        """Take over the state of the channel's cluster between two messages, and return what `use`
+        makes of it; None: nobody has one. Raise the errors of `Channel.get_state`.
+
+        It is attempted for longer and longer. Between two attempts this process hands out its own
+        state: of several that begin together each may wait for that of another one."""
+        deadline, attempt_s = Deadline(timeout), ATTEMPT_S
+        while True:
+            left = deadline.left()
+            limit = attempt_s if left is None else min(left, attempt_s)
+            try:
+                return self.in_turn(partial(self._attempt, use, limit))
+            except OutcomeUnknownError as error:
+                if deadline.left() == 0:
+                    why = f"the state was not taken over within {timeout:g} s: {error}"
+                    raise OutcomeUnknownError(why, happened="no") from None
+            attempt_s *= 2
+
+    def _attempt(self, use: Callable[[IO[bytes]], Outcome], timeout: float) -> Outcome | None:
+        stream = self.channel.get_state(timeout)
+        if stream is None:
+            return None
+        with stream:
+            return use(stream)
+
     def state(self) -> bytes:
         """Return the state of the block, for the channel to hand out. Raise `IllegalStateError` if
         there is no block with a state."""
-        provide = None if self._port is None else self._port.provide
-        if provide is None:
+        if self._port is None or self._port.provide is None:
             raise IllegalStateError(f"{self.channel.name} has no block with a state")
-        return provide()
+        return self._port.state()
 
     def close(self) -> None:
         """End the ports: nothing is sent or delivered any more. The channel stays open."""

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import Queue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import antiphon
 from antiphon.blocks.operations.channel_messages import CALL, REPLY
@@ -79,17 +79,25 @@ class ChannelPort:
         self._place.enter(self)
 
     def initial_state(self) -> bytes | None:
-        return None if self.provide is None else self._place.in_turn(self._take_over)
+        if self.provide is None:
+            return None
+        self._place.start()
+        return self._take_over()
 
     def _take_over(self) -> bytes | None:
-        channel = self._place.channel
-        self._as_of = channel.view.id
-        stream = channel.get_state()
-        if stream is None:
-            return None
-        self._missed = [event for event in self._missed if not isinstance(event, Arrived)]
-        with stream:
-            return stream.read()
+        self._as_of = self._place.channel.view.id
+        return self._place.take_over(self._taken_over)
+
+    def _taken_over(self, stream: IO[bytes]) -> bytes:
+        self._missed = [event for event in self._missed if isinstance(event, Installed)]
+        return stream.read()
+
+    def state(self) -> bytes:
+        """Return the state of the block, of which all that has arrived is part. Raise
+        `IllegalStateError` if the block is still to take over a state, and the messages since."""
+        if self.provide is None or any(isinstance(event, Arrived) for event in self._missed):
+            raise IllegalStateError("the block has no state yet")
+        return self.provide()
 
     def deliver(self, handle: Handle) -> None:
         with self._place.turn:
@@ -98,7 +106,8 @@ class ChannelPort:
                 work = threading.Thread(target=self._work, daemon=True, name="antiphon-block")
                 self._thread = work
                 work.start()
-            for event in self._missed:
+            missed, self._missed = self._missed, []
+            for event in missed:
                 self.put(event)
         self._place.start()
 

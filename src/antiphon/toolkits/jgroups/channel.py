@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from secrets import token_hex
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, ClassVar, Protocol, Self
 
 import antiphon
 from antiphon import peers
@@ -67,7 +67,7 @@ class SuspectEvent:
 class Attached(Protocol):
     """A building block on a channel."""
 
-    has_state: bool
+    has_state: ClassVar[bool]
 
     def opened(self, place: ChannelPlace, cluster: str) -> None:
         """The channel is connected."""
@@ -154,7 +154,7 @@ class JChannel:
         `IllegalStateError` if the channel is connected or closed."""
         if self._closed or self._place is not None:
             raise IllegalStateError("the channel is closed" if self._closed else "it is connected")
-        url = cluster if cluster.startswith("peer:") else self._cluster.format(cluster)
+        url = cluster if cluster.startswith("peer:") else self._cluster.replace("{}", cluster)
         layers = (*self.stack.layers, Suspicions(self._suspect))
         state = self._state if self._has_state else None
         channel = peers.Channel(
@@ -165,8 +165,12 @@ class JChannel:
         self._place, self.cluster_name = place, url.partition("?")[0].rpartition("/")[2]
         self._suspects.clear()
         self._next = None
-        if self._block is not None:
-            self._block.opened(place, self.cluster_name)
+        try:
+            if self._block is not None:
+                self._block.opened(place, self.cluster_name)
+        except BaseException:
+            self.disconnect()
+            raise
         if self._receiver is not None or self._block is not None:
             place.start()
 
@@ -321,25 +325,18 @@ class JChannel:
             raise IllegalStateError("set a receiver: its set_state gets the state")
         if place.channel.view.members == (place.channel.name,):
             return
-
-        def take_over() -> None:
-            stream = place.channel.get_state(timeout)
-            if stream is not None:
-                with stream:
-                    receiver.set_state(stream)
-
-        place.in_turn(take_over)
+        place.take_over(receiver.set_state, timeout)
 
     @property
     def _has_state(self) -> bool:
         """Whether the program has a state to hand out: members that ask wait for it."""
-        if self._block is not None:
-            return self._block.has_state
+        if self._block is not None and self._block.has_state:
+            return True
         return self._receiver is not None and type(self._receiver).get_state != Receiver.get_state
 
     def _state(self) -> bytes:
         place, receiver = self._place, self._receiver
-        if place is not None and place.has_block:
+        if place is not None and self._block is not None and self._block.has_state:
             return place.state()
         if receiver is None:
             raise IllegalStateError("there is no receiver that has a state")

@@ -10,10 +10,9 @@ from antiphon.blocks import ALL, FIRST, MAJORITY, NONE, TooFewRepliesError
 from antiphon.blocks.operations.channel_messages import ORDER, TO
 from antiphon.blocks.pure.scripts import run
 from antiphon.blocks.threads.channel_ports import ChannelPlace
-from antiphon.errors import IllegalStateError
+from antiphon.toolkits.jgroups.attached import AttachedBlock
 from antiphon.toolkits.jgroups.channel import JChannel
 from antiphon.toolkits.jgroups.messages import Flag, Message, order_of
-from antiphon.toolkits.jgroups.views import View
 
 TIMEOUT_S = 10.0
 
@@ -65,37 +64,10 @@ class RspList(dict[str, Any]):
         return next(iter(self.results), None)
 
 
-class _Dispatcher:
-    """The common part: a block that is open while its channel is connected."""
+class _Dispatcher(AttachedBlock):
+    """The common part of both dispatchers."""
 
     has_state = False
-
-    def __init__(self, channel: JChannel) -> None:
-        self.channel = channel
-        self._opened: Any = None
-        channel.attach(self)
-
-    def opened(self, place: ChannelPlace, cluster: str) -> None:
-        """Begin to work: the channel is connected. The channel calls this."""
-        self._opened = self._made(place, cluster)
-
-    def closed(self) -> None:
-        """End: the channel is not connected any more. The channel calls this."""
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
-
-    def viewed(self, view: View) -> None:
-        """Do nothing: calls know whom to wait for."""
-
-    def _made(self, place: ChannelPlace, cluster: str) -> Any:
-        raise NotImplementedError
-
-    @property
-    def _block(self) -> Any:
-        if self._opened is None:
-            raise IllegalStateError("the channel is not connected")
-        return self._opened
 
     def _asked(self, dests: Iterable[str] | None, options: RequestOptions) -> dict[str, str] | None:
         """Return the properties of a call; None: it is for nobody."""
@@ -178,7 +150,10 @@ class _Rpc(blocks.RpcDispatcher):
 
 
 class RpcDispatcher(_Dispatcher):
-    """Calls public methods of an object of which each member has one."""
+    """Calls public methods of an object of which each member has one.
+
+    Limit: methods run on a thread of their own, one after the other; what they change has no place
+    in a state that the channel's receiver hands out."""
 
     def __init__(self, channel: JChannel, server_object: object) -> None:
         self._object = server_object

@@ -10,7 +10,8 @@ import msgspec
 
 from antiphon import blocks
 from antiphon.blocks.threads.channel_ports import ChannelPlace
-from antiphon.errors import ConfigurationError, IllegalStateError
+from antiphon.errors import ConfigurationError
+from antiphon.toolkits.jgroups.attached import AttachedBlock
 from antiphon.toolkits.jgroups.channel import JChannel
 from antiphon.toolkits.jgroups.views import View
 
@@ -34,16 +35,14 @@ class Consumer:
         """Note that a member has gone."""
 
 
-class _Stateful:
+class _Stateful(AttachedBlock):
     """The common part: a block with a state, on a channel that it connects."""
 
     has_state = True
 
     def __init__(self, channel: JChannel, name: str) -> None:
-        self.channel = channel
         self._name = name
-        self._opened: Any = None
-        channel.attach(self)
+        super().__init__(channel)
 
     def start(self, timeout: float | None = 10.0) -> Self:
         """Connect the channel, if it is not connected, and take over the state of the others."""
@@ -54,26 +53,6 @@ class _Stateful:
     def stop(self) -> None:
         """Leave the group."""
         self.channel.disconnect()
-
-    def opened(self, place: ChannelPlace, cluster: str) -> None:
-        """Begin to work: the channel is connected. The channel calls this."""
-        self._opened = self._made(place, cluster)
-
-    def closed(self) -> None:
-        """End: the channel is not connected any more. The channel calls this."""
-        self._opened = None
-
-    def viewed(self, view: View) -> None:
-        """Do nothing."""
-
-    def _made(self, place: ChannelPlace, cluster: str) -> Any:
-        raise NotImplementedError
-
-    @property
-    def _block(self) -> Any:
-        if self._opened is None:
-            raise IllegalStateError("it is not started")
-        return self._opened
 
 
 class NotificationBus(_Stateful):
