@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 
 import pytest
 
@@ -18,7 +19,7 @@ from antiphon.toolkits import eternal
 from antiphon.toolkits.eternal.pure.policy import ATTEMPTS
 from antiphon.toolkits.eternal.replication_manager import MANAGERS
 from tests.api.support import backends
-from tests.api.support.steps import until
+from tests.api.support.steps import SOON, heard, in_thread, until
 from tests.blocks.conftest import Connect, connect
 from tests.blocks.support.steps import buried
 from tests.toolkits.support.domain import PROGRAM, Domain
@@ -74,6 +75,23 @@ class Dice:
 
     def set_state(self, state: bytes) -> None:
         self.rolled = state
+
+
+def test_a_founder_waits_until_members_of_an_earlier_group_of_the_name_have_left(
+    connect: Connect,
+) -> None:
+    eternal.ReplicationManager(connect())
+    old = eternal.Member(connect(), "stock", Ledger(), founder=True, generation=1)
+    with eternal.ObjectRequestGateway(connect(), "stock") as client:
+        client.proxy().add(1)
+        opening = in_thread(
+            lambda: eternal.Member(connect(), "stock", Ledger(), founder=True, generation=2)
+        )
+        with pytest.raises(Empty):
+            opening.get(timeout=SOON)
+        old.close()
+        assert isinstance(heard(opening, 1)[0], eternal.Member)
+        assert client.proxy().marks() == []
 
 
 def test_of_a_passive_group_the_oldest_carries_requests_out(connect: Connect) -> None:
@@ -269,7 +287,7 @@ def test_a_program_that_is_gone_is_not_started(domain: Domain, tmp_path: Path) -
 
 @pytest.mark.process
 def test_a_member_without_a_manager_ends_with_its_factory(tmp_path: Path) -> None:
-    order = ("stock", "stock.1", "ledger", eternal.ACTIVE, True, (str(tmp_path),))
+    order = ("stock", 1, "stock.1", "ledger", eternal.ACTIVE, True, (str(tmp_path),))
     with backends.one_server() as backend:
         given = json.dumps({"url": backend.url, "order": order})
         with subprocess.Popen([*TYPES["ledger"], given], stdin=subprocess.PIPE) as process:

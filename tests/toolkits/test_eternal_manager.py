@@ -55,7 +55,7 @@ class Domain:
 
     def report(self, *members: str) -> None:
         self._view += 1
-        self.do("view", GROUP, self._view, members)
+        self.do("view", GROUP, self.manager.group(GROUP).generation, self._view, members)
 
     def orders(self, place: str) -> dict[str, Any]:
         return self.manager.orders(place)
@@ -149,7 +149,7 @@ def test_members_of_several_groups_are_spread() -> None:
     domain = Domain(*PLACES)
     domain.create(2, 2)
     domain.do("create", "other", "ledger", tuple(Criteria(ACTIVE, 2, 2)))
-    domain.do("view", "other", 1, ("other.1",))
+    domain.do("view", "other", 2, 1, ("other.3",))
     assert [len(domain.orders(place)) for place in PLACES] == [1, 1, 1, 1]
 
 
@@ -206,7 +206,7 @@ def test_a_member_that_its_group_has_removed_is_replaced() -> None:
 def test_a_view_that_is_older_than_another_counts_for_nothing() -> None:
     domain = Domain(*PLACES)
     domain.create(3, 3)
-    domain.do("view", GROUP, 1, ("stock.1",))
+    domain.do("view", GROUP, 1, 1, ("stock.1",))
     assert domain.places == ["a", "b", "c"]
 
 
@@ -314,7 +314,7 @@ def test_reports_about_a_deleted_group_count_for_nothing() -> None:
     domain.create()
     domain.do("delete", GROUP)
     domain.do("ended", GROUP, "stock.1", "late")
-    domain.do("view", GROUP, 99, ("stock.2",))
+    domain.do("view", GROUP, 1, 99, ("stock.2",))
     assert domain.manager.groups() == []
     assert all(domain.orders(place) == {} for place in PLACES)
 
@@ -328,6 +328,18 @@ def test_the_last_faults_are_kept_with_their_numbers() -> None:
     numbers = [fault.number for fault in domain.manager.faults]
     assert numbers == list(range(numbers[-1] - FAULTS_KEPT + 1, numbers[-1] + 1))
     assert numbers[-1] > FAULTS_KEPT
+
+
+def test_a_group_of_the_name_of_a_deleted_one_has_nothing_to_do_with_it() -> None:
+    domain = Domain(*PLACES)
+    domain.create(2, 1)
+    domain.do("delete", GROUP)
+    domain.create(2, 2)
+    assert sorted(domain.manager.group(GROUP).members) == ["stock.3", "stock.4"]
+    domain.do("view", GROUP, 1, 99, ("stock.1", "stock.2"))
+    domain.do("ended", GROUP, "stock.1", "late")
+    assert domain.places == ["a", "b"]
+    assert domain.faults == []
 
 
 # -- Gateway --------------------------------------------------------------------------------------
@@ -391,6 +403,15 @@ def test_a_gateway_without_a_state_refuses_requests_and_hands_on_no_state() -> N
     other.restore(gateway.snapshot())
     with pytest.raises(RuntimeError, match="lost its state"):
         call(other, "add", 1)
+
+
+def test_a_gateway_takes_over_no_state_of_another_generation() -> None:
+    old = IncomingRequestGateway(Sum(), founder=True, generation=1)
+    call(old, "add", 1)
+    new = IncomingRequestGateway(Sum(), founder=True, generation=2)
+    with pytest.raises(ValueError, match="an earlier group of this name"):
+        new.restore(old.snapshot())
+    assert call(new, "add", 1) == 1
 
 
 @pytest.mark.parametrize("command", [None, ("add",), ("add", 1, {}), (1, (), {})])

@@ -40,7 +40,7 @@ def random_command(draw: Random) -> Any:
             ("withdraw", location),
             ("create", group, "ledger", tuple(Criteria(initial=2, minimum=draw.choice([1, 2])))),
             ("create", group, "ledger", tuple(Criteria(initial=1, minimum=1))),
-            ("view", group, draw.randrange(1, 60), members),
+            ("view", group, draw.randrange(1, 4), draw.randrange(1, 60), members),
             ("ended", group, f"{group}.{draw.randrange(1, 12)}", "crashed"),
             ("create member", group, location, "ledger", ()),
             ("remove member", group, location),

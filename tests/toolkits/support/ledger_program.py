@@ -40,10 +40,10 @@ class Ledger:
 
 
 def make(folder: str, fails_at: str = "") -> Ledger:
-    order = json.loads(sys.argv[-1])["order"]
+    _, _, member, *_ = json.loads(sys.argv[-1])["order"]
     if fails_at and Path(folder, fails_at).exists():
         sys.exit("it cannot start here")
-    Path(folder, order[1]).write_text(str(os.getpid()))
+    Path(folder, member).write_text(str(os.getpid()))
     return Ledger()
 
 

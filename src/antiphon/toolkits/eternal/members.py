@@ -6,13 +6,20 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import antiphon
 from antiphon.blocks import Replica, ServiceClient
-from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
+from antiphon.errors import (
+    ConnectionLostError,
+    IllegalStateError,
+    JMSError,
+    OutcomeUnknownError,
+)
 from antiphon.toolkits._closing import Closing
 from antiphon.toolkits.eternal.pure.gateway import (
     LOG,
@@ -20,7 +27,7 @@ from antiphon.toolkits.eternal.pure.gateway import (
     IncomingRequestGateway,
     Logged,
 )
-from antiphon.toolkits.eternal.pure.groups import Order
+from antiphon.toolkits.eternal.pure.groups import ObjectGroup, Order
 from antiphon.toolkits.eternal.pure.policy import ACTIVE, PASSIVE
 from antiphon.toolkits.eternal.replication_manager import MANAGERS, REMOVE_AFTER_S, Reference
 
@@ -29,6 +36,12 @@ TIMEOUT_S = 10.0
 
 FAREWELL_S = 2.0
 """Seconds that a member that leaves waits for the manager."""
+
+LEAVING_S = 10.0
+"""Seconds that a founder waits for members of an earlier group of the same name to leave."""
+
+AGAIN_S = 0.2
+"""Seconds until it tries again."""
 
 LEAVE_S = 4.0
 """Seconds that a member has to leave when its factory ends it, or is gone: if most others of its
@@ -39,9 +52,11 @@ class Member(Closing):
     """A member of an object group, in this process: an object behind a gateway, which tells the
     manager of the views of the group.
 
-    Factories run theirs with `serve`. A program makes one itself to add it to a group
-    (`ReplicationManager.add_member`) in which members run; `style` is that of the group, `name` its
-    own. Opening raises `IllegalStateError` if no member hands it the state.
+    Factories run theirs with `serve`. A program makes one itself to add it to a group in which
+    members run (`ReplicationManager.add_member`): it gives the `group` as the manager returned it.
+    Or it gives a name, for a group that the manager does not care for, and says who is the
+    `founder`. `name`: of the member. Opening raises `IllegalStateError` if no member hands it the
+    state.
     """
 
     def __init__(
@@ -53,11 +68,16 @@ class Member(Closing):
         *,
         style: str = ACTIVE,
         founder: bool = False,
+        generation: int = 0,
     ) -> None:
+        if isinstance(group, ObjectGroup):
+            generation, style = group.generation, group.criteria.style
         self.group = group if isinstance(group, str) else group.name
-        gateway = IncomingRequestGateway(target, founder)
+        self._generation = generation
+        gateway = IncomingRequestGateway(target, founder, self._generation)
         topic = ctx.create_group(self.group, remove_after=REMOVE_AFTER_S)
-        self._replica = Replica(ctx, topic, gateway, name=name, passive=style == PASSIVE)
+        open_replica = partial(Replica, ctx, topic, gateway, name=name, passive=style == PASSIVE)
+        self._replica = _when_others_have_left(open_replica) if founder else open_replica()
         if not self._replica.look(lambda gateway: gateway.has_state):
             self._replica.close()
             raise IllegalStateError(f"no member of {self.group} has its state")
@@ -100,11 +120,27 @@ class Member(Closing):
         while True:
             view = self._replica.view
             try:
-                self._manager.call(("view", self.group, view.id, view.members))
+                report = ("view", self.group, self._generation, view.id, view.members)
+                self._manager.call(report)
             except OutcomeUnknownError:
                 continue
             self._reported = view
             return
+
+
+def _when_others_have_left(
+    open_replica: Callable[[], Replica[IncomingRequestGateway]],
+) -> Replica[IncomingRequestGateway]:
+    """Open the replica of a founder. Members of a deleted group of the same name may still be
+    leaving: as long as they are there it cannot join."""
+    deadline = time.monotonic() + LEAVING_S
+    while True:
+        try:
+            return open_replica()
+        except (IllegalStateError, ConnectionLostError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
 
 
 class ObjectRequestGateway(Closing):
@@ -163,6 +199,7 @@ def serve(make: Callable[..., Checkpointable], order: str) -> None:
                 *(ctx, given.group, make(*given.arguments), given.member),
                 style=given.style,
                 founder=given.founder,
+                generation=given.generation,
             ) as member,
         ):
             opened.append(member)

@@ -43,11 +43,13 @@ class Logged(NamedTuple):
 
 class IncomingRequestGateway(ReplicatedService):
     """Calls the operations of one object. It refuses all of them as long as it has no state: only
-    the founder of a group begins with one of its own."""
+    the founder of a group begins with one of its own. It takes over no state of another generation
+    than its own."""
 
-    def __init__(self, target: Checkpointable, founder: bool) -> None:
+    def __init__(self, target: Checkpointable, founder: bool, generation: int = 0) -> None:
         self.target = target
         self.has_state = founder
+        self._generation = generation
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
 
@@ -79,11 +81,14 @@ class IncomingRequestGateway(ReplicatedService):
             self._log_bytes -= len(self._log.popleft())
 
     def snapshot(self) -> bytes:
-        return values.encode((self.has_state, list(self._log), self.target.get_state()))
+        state = self.target.get_state()
+        return values.encode((self._generation, self.has_state, list(self._log), state))
 
     def restore(self, data: bytes) -> None:
         match values.decode(data):
-            case (bool(has_state), list(log), bytes(state)):
+            case (int(generation), bool(has_state), list(log), bytes(state)):
+                if generation != self._generation:
+                    raise ValueError("its members are of an earlier group of this name")
                 self.has_state = has_state
                 self._log, self._log_bytes = deque(log), sum(map(len, log))
                 self.target.set_state(state)

@@ -33,6 +33,7 @@ class ObjectGroup(NamedTuple):
     """A group as it was at one moment: `members` are those that run, by their locations."""
 
     name: str
+    generation: int
     type_id: str
     criteria: Criteria
     members: dict[str, str]
@@ -45,6 +46,7 @@ class Order(NamedTuple):
     """A member that a factory has to run."""
 
     group: str
+    generation: int
     member: str
     type_id: str
     style: str
@@ -59,7 +61,7 @@ class Group:
     type_id: str
     criteria: Criteria
     members: dict[str, Member] = field(default_factory=dict)
-    made: int = 0  # members so far
+    generation: int = 0  # which of those that have had its name
     founded: bool = False  # its founder has run
     complete: bool = False  # it has had its initial number of members
     lost: bool = False

@@ -8,6 +8,10 @@ nothing is lost if any of them fails.
 A group has one *founder*, the first member to run. All others take over the state, and are started
 when it is there: a member that finds no state does not serve. If all members that run are gone, the
 state is gone, too; then the group is *lost*, and the manager says so instead of starting over.
+
+A group may have the name of one that was deleted, whose members may still be leaving. So names of
+members are never given twice, and each group has a *generation*: no member takes over the state of
+another one, and no report of an earlier one counts.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ FACTORY = "at."
 
 FAULTS_KEPT = 1000
 
+FAULTS, GROUPS, MEMBERS = "faults", "groups", "members"
+"""What is counted."""
+
 
 class ManagerService(ReplicatedService):
     """The state of the manager, and what changes it."""
@@ -35,7 +42,7 @@ class ManagerService(ReplicatedService):
         self.faults: list[Fault] = []
         self._replicas: tuple[str, ...] = ()
         self._groups: dict[str, Group] = {}
-        self._fault_count = 0
+        self._counts = {FAULTS: 0, GROUPS: 0, MEMBERS: 0}  # so far
 
     # -- Reading ---------------------------------------------------------------------------------
 
@@ -45,7 +52,8 @@ class ManagerService(ReplicatedService):
         members = {member: found.members[member].location for member in found.running}
         starting = tuple(m.location for m in found.members.values() if not m.running)
         return ObjectGroup(
-            name, found.type_id, found.criteria, members, starting, found.lost, self.revision
+            *(name, found.generation, found.type_id, found.criteria),
+            *(members, starting, found.lost, self.revision),
         )
 
     def groups(self) -> list[str]:
@@ -59,7 +67,7 @@ class ManagerService(ReplicatedService):
         """Return the members that the factory at a location has to run, by their names."""
         return {
             name: Order(
-                *(group_name, name, group.type_id, group.criteria.style),
+                *(group_name, group.generation, name, group.type_id, group.criteria.style),
                 *(member.founder, member.arguments),
             )
             for group_name, group in self._groups.items()
@@ -93,8 +101,8 @@ class ManagerService(ReplicatedService):
             case ("ended", str(name), str(member), str(why)):
                 if name in self._groups:
                     self._ended(self._groups[name], name, member, why)
-            case ("view", str(name), int(view), tuple(members)):
-                if name in self._groups:
+            case ("view", str(name), int(generation), int(view), tuple(members)):
+                if name in self._groups and self._groups[name].generation == generation:
                     self._seen(self._groups[name], name, view, members)
             case _:
                 raise ValueError(f"not a command to a replication manager: {command!r}")
@@ -123,7 +131,7 @@ class ManagerService(ReplicatedService):
                 f"{criteria.initial} members of type {type_id!r} are wanted, and "
                 f"{len(able)} locations can make one: {', '.join(sorted(able)) or 'none'}"
             )
-        self._groups[name] = Group(type_id, criteria)
+        self._groups[name] = Group(type_id, criteria, generation=self._count(GROUPS))
 
     def _create_member(
         self, group: Group, name: str, location: str, type_id: str, arguments: tuple[Any, ...]
@@ -217,9 +225,8 @@ class ManagerService(ReplicatedService):
                 self._start(group, name, location, group.criteria.arguments)
 
     def _start(self, group: Group, name: str, location: str, arguments: tuple[Any, ...]) -> None:
-        group.made += 1
         member = Member(location, founder=not group.founded, arguments=arguments)
-        group.members[f"{name}.{group.made}"] = member
+        group.members[f"{name}.{self._count(MEMBERS)}"] = member
 
     def _able(self, type_id: str) -> list[str]:
         return [location for location, types in self.locations.items() if type_id in types]
@@ -231,9 +238,12 @@ class ManagerService(ReplicatedService):
         return [n for n, m in group.members.items() if m.location == location and not m.added]
 
     def _report(self, kind: str, name: str, location: str = "", why: str = "") -> None:
-        self._fault_count += 1
-        self.faults.append(Fault(self._fault_count, kind, name, location, why))
+        self.faults.append(Fault(self._count(FAULTS), kind, name, location, why))
         del self.faults[:-FAULTS_KEPT]
+
+    def _count(self, what: str) -> int:
+        self._counts[what] += 1
+        return self._counts[what]
 
     def _find(self, name: str) -> Group:
         if name not in self._groups:
@@ -245,11 +255,11 @@ class ManagerService(ReplicatedService):
     def snapshot(self) -> bytes:
         groups = {name: group.plain() for name, group in self._groups.items()}
         faults = [tuple(fault) for fault in self.faults]
-        state = (self.revision, self.locations, faults, self._replicas, groups, self._fault_count)
+        state = (self.revision, self.locations, faults, self._replicas, groups, self._counts)
         return values.encode(state)
 
     def restore(self, data: bytes) -> None:
-        revision, locations, faults, replicas, groups, self._fault_count = values.decode(data)
-        self.revision, self.locations, self._replicas = revision, dict(locations), replicas
+        self.revision, locations, faults, self._replicas, groups, counts = values.decode(data)
+        self.locations, self._counts = dict(locations), dict(counts)
         self.faults = [Fault(*fault) for fault in faults]
         self._groups = {name: restored(plain) for name, plain in groups.items()}
