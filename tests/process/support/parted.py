@@ -6,6 +6,7 @@ from pathlib import Path
 
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.channels.links import Network, Pair
+from antiphon.lab.chaos.channels.run import judged, read_traces
 from antiphon.server.local_cluster import HOST, free_port
 from tests.process.support.peer_processes import Peer, Peers, peers_in
 
@@ -57,10 +58,22 @@ class Parted:
 
 
 @contextmanager
+def processes_of(toolkit: str, folder: Path) -> Iterator[Peers]:
+    """Processes of a toolkit, in one cluster, whose traces are judged in the end."""
+    traces = folder / "traces"
+    traces.mkdir()
+    with peers_in(folder, program=PROGRAM, toolkit=toolkit, trace=str(traces)) as peers:
+        yield peers
+    events = read_traces(traces)
+    assert events
+    assert judged(events, complete=False) == []
+
+
+@contextmanager
 def parted(folder: Path, toolkit: str, names: str) -> Iterator[Parted]:
     """Processes of a toolkit that found their cluster together."""
     targets = {name: (HOST, free_port()) for name in names}
-    with Network(targets) as network, peers_in(folder, program=PROGRAM, toolkit=toolkit) as peers:
+    with Network(targets) as network, processes_of(toolkit, folder) as peers:
         gates = ",".join(format_address(gate) for gate in network.gates.values())
         parted = Parted(peers, network, names)
         for name in names:

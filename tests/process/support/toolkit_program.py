@@ -1,7 +1,8 @@
 """A process of a toolkit that a test drives: orders come in by its standard input, one JSON object
 a line, and what happens leaves by its standard output in the same form.
 
-    python -m tests.process.support.toolkit_program '{"toolkit": "transis", "name": "a", "url": ""}'
+    python -m tests.process.support.toolkit_program
+        '{"toolkit": "transis", "name": "a", "url": "peer:c", "trace": "/tmp/traces"}'
 """
 
 import json
@@ -33,8 +34,8 @@ def say_view(view: Any, key: str = "view") -> None:
 
 
 class Transis:
-    def __init__(self, name: str, url: str) -> None:
-        self.box = transis.zzz_connect(name, url)
+    def __init__(self, name: str, url: str, trace: str) -> None:
+        self.box = transis.zzz_connect(name, url, trace=trace)
         threading.Thread(target=self.receive, daemon=True).start()
 
     def receive(self) -> None:
@@ -66,6 +67,9 @@ class Transis:
 
 
 class Phoenix(phoenix.Member):
+    def __init__(self, name: str, url: str, trace: str) -> None:
+        super().__init__(name, url, trace=trace)
+
     def view_change_delivery_cb(self, view: phoenix.View) -> None:
         say_view(view)
 
@@ -98,8 +102,8 @@ class Phoenix(phoenix.Member):
 class Isis:
     """Its entry 1 says what comes, and replies; of entry 2 only the one named a replies."""
 
-    def __init__(self, name: str, url: str) -> None:
-        self.isis = isis.isis_remote_init(url, name, site=f"site of {name}")
+    def __init__(self, name: str, url: str, trace: str) -> None:
+        self.isis = isis.isis_remote_init(url, name, site=f"site of {name}", trace=trace)
         self.isis.isis_entry(1, self.echo)
         self.isis.isis_entry(2, self.hear)
         self.isis.sv_monitor(lambda view, arg: say(sites=sorted(view.sites)))
@@ -143,7 +147,8 @@ TOOLKITS: dict[str, type[Any]] = {"transis": Transis, "phoenix": Phoenix, "isis"
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    toolkit: Toolkit = TOOLKITS[options["toolkit"]](options["name"], options["url"])
+    kind = TOOLKITS[options["toolkit"]]
+    toolkit: Toolkit = kind(options["name"], options["url"], options["trace"])
     say(connected=True)
     for line in sys.stdin:
         order = json.loads(line)

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, join_in_turn, parted
-from tests.process.support.peer_processes import peers_in
+from tests.process.support.parted import join_in_turn, parted, processes_of
 
 pytestmark = pytest.mark.process
 
 
 def test_nobody_is_waited_for_who_is_killed(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
+    with processes_of("isis", tmp_path) as peers:
         a, b, c, outside = [peers.join(name) for name in ("a", "b", "c", "outside")]
         join_in_turn(a, b, c)
         outside.ask(bcast="abcast", group="g", entry=1, value="hello", nwanted="all")
@@ -34,7 +33,7 @@ def test_nobody_is_waited_for_who_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.in_turn
 def test_each_gbcast_has_one_place_though_a_member_is_killed(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
+    with processes_of("isis", tmp_path) as peers:
         a, b, c = [peers.join(name) for name in "abc"]
         join_in_turn(a, b, c)
         for peer in (a, b):
@@ -102,7 +101,7 @@ def test_who_is_cut_off_waits_and_its_replies_come_when_it_is_back(tmp_path: Pat
 
 @pytest.mark.in_turn
 def test_who_stood_still_is_a_site_that_failed_and_recovered(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="isis") as peers:
+    with processes_of("isis", tmp_path) as peers:
         a, b, c = [peers.join(name) for name in "abc"]
         join_in_turn(a, b, c)
         c.pause()

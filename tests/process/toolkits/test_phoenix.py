@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, join_in_turn, parted, story
-from tests.process.support.peer_processes import Peer, peers_in
+from tests.process.support.parted import join_in_turn, parted, processes_of, story
+from tests.process.support.peer_processes import Peer
 
 pytestmark = pytest.mark.process
 
@@ -17,7 +17,7 @@ def is_back(peer: Peer) -> Any:
 
 
 def test_a_member_is_killed_while_all_send(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="phoenix") as peers:
+    with processes_of("phoenix", tmp_path) as peers:
         a, b, c, sink, client = [peers.join(name) for name in ("a", "b", "c", "sink", "client")]
         join_in_turn(a, b, c)
         sink.ask(subscribe="sink", group="g")
@@ -68,7 +68,7 @@ def test_who_is_cut_off_waits_with_intermediate_views_until_it_is_back(tmp_path:
 
 @pytest.mark.in_turn
 def test_who_stood_still_is_told_that_it_has_missed_something(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="phoenix") as peers:
+    with processes_of("phoenix", tmp_path) as peers:
         a, b, c = [peers.join(name) for name in "abc"]
         join_in_turn(a, b, c)
         c.pause()

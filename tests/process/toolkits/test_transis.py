@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.support.parted import PROGRAM, Parted, join_in_turn, parted, story
-from tests.process.support.peer_processes import Peer, peers_in
+from tests.process.support.parted import Parted, join_in_turn, parted, processes_of, story
+from tests.process.support.peer_processes import Peer
 
 pytestmark = pytest.mark.process
 
@@ -16,7 +16,7 @@ def send(peer: Peer, *bodies: str, service: str = "agreed") -> None:
 
 
 def test_one_is_killed_while_all_send_and_the_others_have_the_same(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="transis") as peers:
+    with processes_of("transis", tmp_path) as peers:
         a, b, c = [peers.join(name) for name in "abc"]
         join_in_turn(a, b, c)
         bodies = {one.name: [f"{one.name}{i}" for i in range(500)] for one in (a, b)}
@@ -82,7 +82,7 @@ def together(peer: Peer) -> Any:
 
 @pytest.mark.in_turn
 def test_who_stood_still_comes_back_with_a_history_of_its_own(tmp_path: Path) -> None:
-    with peers_in(tmp_path, program=PROGRAM, toolkit="transis") as peers:
+    with processes_of("transis", tmp_path) as peers:
         a, b, c = [peers.join(name) for name in "abc"]
         join_in_turn(a, b, c)
         c.pause()
