@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import peers
-from antiphon.errors import ConfigurationError, OutcomeUnknownError
+from antiphon.errors import ConfigurationError, ConnectionLostError, OutcomeUnknownError
 from antiphon.formats.peer_wire import Question
 from antiphon.io.peers.asking import ask
 from antiphon.toolkits import gcom
@@ -77,6 +77,18 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         gcom.Management(App(), address, "chat")
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         gcom.lookup(address, "chat")
+
+
+@pytest.mark.parametrize("host", ["a..b", "\0", "x" * 300])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    address = f"{host}:1078"
+    for attempt in (
+        lambda: gcom.NameService(address, plaintext=True),
+        lambda: gcom.Management(App(), address, "chat", plaintext=True),
+        lambda: gcom.lookup(address, "chat", plaintext=True),
+    ):
+        with pytest.raises((ConfigurationError, ConnectionLostError)):
+            attempt()
 
 
 def test_an_address_that_is_taken_is_refused(names: gcom.NameService) -> None:

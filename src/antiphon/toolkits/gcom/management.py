@@ -16,15 +16,14 @@ from antiphon import ViewMessage
 from antiphon.errors import (
     ConfigurationError,
     ConnectionLostError,
-    FormatError,
     JMSError,
     OutcomeUnknownError,
 )
 from antiphon.io.peers.security import Tls
-from antiphon.io.transport import format_address, parse_address
+from antiphon.io.transport import format_address
 from antiphon.peers import Channel, View
 from antiphon.peers.discovery.name_service import own_host
-from antiphon.toolkits.gcom.names import lookup, request
+from antiphon.toolkits.gcom.names import check_address, lookup, request
 from antiphon.toolkits.gcom.settings import (
     Connect,
     GroupSettings,
@@ -103,7 +102,7 @@ class Management:
         self._news = threading.Condition()
         self._view: View | None = None
         self._closed = False
-        self._listen = listen or format_address((_host_towards(address), 0))
+        self._listen = listen or format_address((own_host(*check_address(address)), 0))
         wanted = GroupSettings(group, name or str(uuid.uuid4()), "", ordering, multicast, address)
         self._channel, self._own = self._enter(wanted, address, time.monotonic() + timeout)
         self._reporter = threading.Thread(target=self._tell, name=f"gcom {self.name}", daemon=True)
@@ -283,15 +282,6 @@ class Management:
 
 def _until(end_s: float) -> float:
     return max(0.0, end_s - time.monotonic())
-
-
-def _host_towards(address: str) -> str:
-    """Return the host of this machine that those see who are at an address. Raise
-    `ConfigurationError`."""
-    try:
-        return own_host(*parse_address(address))
-    except FormatError as error:
-        raise ConfigurationError(f"{address!r}: {error}") from None
 
 
 def _one_of(kind: type[Choice], value: str) -> Choice:

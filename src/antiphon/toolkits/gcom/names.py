@@ -20,6 +20,7 @@ from antiphon.io.background_loop import background_loop
 from antiphon.io.peers.asking import ask
 from antiphon.io.peers.security import Tls, contexts_of
 from antiphon.io.peers.transport import PeerTransport
+from antiphon.io.transport import parse_address
 from antiphon.model.peer_views import MemberId
 from antiphon.toolkits.gcom.registry import Groups, Known, decide
 from antiphon.toolkits.gcom.settings import (
@@ -73,13 +74,14 @@ class NameService:
         self._groups: Groups = {}
         if self._file is not None and self._file.exists():
             self._groups = _read(self._file, time.monotonic())
+        check_address(address)
         me = MemberId("name service", secrets.randbits(62) + 1)
         own = wire.PeerHello(wire.MAGIC, wire.OLDEST, wire.NEWEST, CLUSTER, 0, "", me, "")
         contexts = None if tls is None else contexts_of(tls)
         self._transport = PeerTransport(own, _Desk(self), contexts, plaintext)
         try:
             self.address = _on_loop(self._listen(address))
-        except (OSError, FormatError) as error:
+        except OSError as error:
             raise ConfigurationError(f"no name service at {address!r}: {error}") from None
         self._closed = False
 
@@ -182,9 +184,11 @@ def lookup(
     answer = _ask(address, wire.Question(group, "status"), tls, plaintext)
     if not answer.good:
         raise ConfigurationError(f"{address}: {answer.text}")
-    described = json.loads(answer.text)["layers"].get("gcom")
-    if described is None:
-        raise ConfigurationError(f"{address}: a member of {group!r}, which is no group of GCom")
+    try:
+        described = dict(json.loads(answer.text)["layers"]["gcom"])
+    except (ValueError, TypeError, KeyError):
+        no_group = f"{address}: a member of {group!r}, which is no group of GCom"
+        raise ConfigurationError(no_group) from None
     return _understood(address, json.dumps({**described, "name": group, "address": address}))
 
 
@@ -198,7 +202,20 @@ def request(
     return _understood(address, answer.text)
 
 
+def check_address(address: str) -> tuple[str, int]:
+    """Return the host and the port. Raise `ConfigurationError` for what is not an address."""
+    try:
+        host, port = parse_address(address)
+        host.encode("idna")  # the system's calls leave a socket open if they cannot do it
+    except (FormatError, UnicodeError) as error:
+        raise ConfigurationError(f"{address!r}: {error}") from None
+    if not host.isprintable():
+        raise ConfigurationError(f"{address!r} has characters that no host has")
+    return host, port
+
+
 def _ask(address: str, question: wire.Question, tls: Tls | None, plaintext: bool) -> wire.Answer:
+    check_address(address)
     try:
         return ask(address, question, tls, plaintext, ASK_S)
     except FormatError as error:
