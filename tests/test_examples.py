@@ -74,8 +74,8 @@ def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
 
 
-WITH_SERVERS = {"lock_without_server", "presence"}
-"""These are channels, for which servers are a name service."""
+WITH_SERVERS = {"lock_without_server", "presence", "replicated_account"}
+"""These have no server if they get no URL."""
 
 
 @pytest.mark.process
