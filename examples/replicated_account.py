@@ -1,9 +1,9 @@
 """An account that survives its processes and places, under a replication manager as in Eternal.
 
-`Account` knows nothing of replication. Three places run a factory each, a process that starts
-members of the account as processes of their own. The manager, of which every program here has a
-replica, creates the account with two members; it puts one in the place of each that crashes. The
-client pays in, and does not notice who answers.
+`Account` knows nothing of replication. There is a factory at each of three places, which starts
+members of the account as processes. The manager, of which every program here has a replica, creates
+the account with two members; it puts one in the place of each that crashes. The client pays in, and
+does not notice who answers.
 
     the account is at berlin and geneva
     paid in 10: 10
@@ -48,22 +48,23 @@ class Account:
 
 def main(url: str = "peer:bank") -> None:
     with ExitStack() as stack:
-        places = {place: start_place(stack, url, place) for place in PLACES}
-        for process in places.values():
-            wait_until_ready(process)
+        berlin = start_place(stack, url, "berlin")
+        for place in ("geneva", "oslo"):  # here, to be done sooner
+            stack.enter_context(factory_at(url, place))
+        wait_until_ready(berlin)
         ctx = stack.enter_context(antiphon.connect(url))
         manager = stack.enter_context(eternal.ReplicationManager(ctx))
         faults: Queue[eternal.Fault] = Queue()
         eternal.FaultNotifier(manager).subscribe(faults.put)
 
         criteria = eternal.Criteria(eternal.ACTIVE, initial=2, minimum=2, locations=PLACES)
-        group = manager.create_object("account", criteria, "savings")
+        group = manager.create_object("account", criteria, "savings", WAIT_S)
         print(f"the account is at {' and '.join(sorted(group.members.values()))}")
         client = stack.enter_context(eternal.ObjectRequestGateway(ctx, group))
         account = client.proxy(WAIT_S)
         print(f"paid in 10: {account.add(10)}")
 
-        places["berlin"].kill()
+        berlin.kill()
         print("berlin has crashed")
         fault = faults.get(timeout=WAIT_S)
         print(f"fault: {fault.kind} {fault.name}")
@@ -99,9 +100,12 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "ready\n"
 
 
+def factory_at(url: str, place: str) -> eternal.Factory:
+    return eternal.Factory(url, place, {"account": [sys.executable, __file__, "member"]})
+
+
 def run_place(url: str, place: str) -> None:
-    command = [sys.executable, __file__, "member"]
-    with eternal.Factory(url, place, {"account": command}) as factory:
+    with factory_at(url, place) as factory:
         print("ready", flush=True)
         factory.wait()
 

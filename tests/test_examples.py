@@ -88,9 +88,10 @@ WITH_SERVERS = {
     "newsroom_transis",
     "presence",
     "quotes_phoenix",
+    "replicated_account",
     "stock_isis",
 }
-"""These are channels, for which servers are a name service."""
+"""These have no server if they get no URL."""
 
 
 @pytest.mark.process

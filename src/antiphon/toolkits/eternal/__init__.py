@@ -18,15 +18,14 @@ to new members, active or passive (`Criteria`).
 **What it promises.** As long as one replica of the manager lives, and one member of a group that
 runs, every group has its minimum of members again soon after a crash of members, locations or
 replicas of the manager, if there are locations for them; no effect is lost or doubled, and
-subscribers get each fault once. It is started where starts have not failed and the fewest
-members are. Members of one group are at different locations.
+subscribers get each fault once. Members of one group are at different locations; each is started
+where starts have not failed and the fewest members are.
 
 **What is different.** References are names of groups. The calls of the thesis' tables 2.6 and 2.7
-have its arguments; `factory_creation_id` is the name of the group. The manager answers before it
-acts: `create_object` and `create_member` wait until the members run. A group whose members have all
-failed is lost, for its state is in them alone: the manager reports it, and does not start over. A
-member whose process is stopped is replaced when its group has removed it, half a second after its
-connection was missed.
+have its arguments; `factory_creation_id` is the name of the group. `create_object` and
+`create_member` return when the members run. A group whose members have all failed is lost, for its
+state is in them alone: the manager reports it, and does not start over. A member whose process
+stands still is replaced when its group has removed it, half a second after it was suspected.
 """
 
 from antiphon._names import adopt
