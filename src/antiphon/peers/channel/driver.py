@@ -28,7 +28,7 @@ from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
 from antiphon.peers.layers.views.notes import Notes
-from antiphon.peers.layers.views.transitional import Passing, Transitional
+from antiphon.peers.layers.views.transitional import Passing
 from antiphon.peers.membership.member import Left
 from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
@@ -95,7 +95,6 @@ class ChannelDriver:
         boards = (layer for layer in running.layers if isinstance(layer, Whiteboard))
         self._whiteboard = next(boards, None)
         self._notes = next((layer for layer in running.layers if isinstance(layer, Notes)), None)
-        self._shows_passing = any(isinstance(layer, Transitional) for layer in running.layers)
         self._taken_bytes = -1  # by the program, when it was last seen to be behind
         self._stuck_ms = 0  # since when
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
@@ -249,7 +248,7 @@ class ChannelDriver:
                         trace.shown(output, now_ms)
                     conversation.shown(output)
                     self._drop_namesakes()
-                case Passing() if self._shows_passing:
+                case Passing():
                     conversation.passes(output)
                 case HandOut() | Begins() | Arrived() | Ended():
                     conversation.told_of_state(output)

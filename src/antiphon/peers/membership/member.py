@@ -18,7 +18,7 @@ from antiphon.peers.layers.layer import (
     Layer,
     Tell,
 )
-from antiphon.peers.layers.views.transitional import Passing
+from antiphon.peers.layers.views.transitional import Passing, Transitional
 from antiphon.peers.membership.messages import (
     Ask,
     Behind,
@@ -247,7 +247,7 @@ class Member:
         if not self._closes(decision):
             self.formed = decision.view
             self._enter(Cause.HIDDEN, now_ms)
-            return [Tell(Passing(self.view.id, self._together(decision)))]
+            return self._pass(decision)
         self._enter(Cause.SHOWN, now_ms)
         return [self._install(decision)]
 
@@ -265,6 +265,12 @@ class Member:
             self._learn(Known(decision.view, decision.flagged.founding))
             self.founder = False  # it has its primary view, and may found no other one later
         return self._installation(closing, decision.view, decision.summary, changed)
+
+    def _pass(self, decision: Decision) -> list[Effect]:
+        """Have the program told of a hidden view, if it wants transitional views."""
+        if not any(isinstance(layer, Transitional) for layer in self._stack):
+            return []
+        return [Tell(Passing(self.view.id, self._together(decision)))]
 
     def _together(self, decision: Decision) -> tuple[MemberId, ...]:
         """Return those who come from the same view as this process, and go to the next one."""
