@@ -41,7 +41,7 @@ class Forward(Header, frozen=True):
 
 class Ordered(Header, frozen=True):
     """A message in its place in the order, which is that of the leader's stream. `settled`: what
-    its sender has sent up to here was handed out before, perhaps in views that not all were in."""
+    its sender had sent up to here was handed out before this view, perhaps where not all were."""
 
     sender: MemberId
     number: int
@@ -139,6 +139,7 @@ class Total(Layer):
             sender: _Numbers(numbers.mark, tuple(numbers.beyond))
             for sender, numbers in self._delivered.items()
         }
+        self._before = {sender: numbers.mark for sender, numbers in self._delivered.items()}
         self._early: dict[tuple[MemberId, int], tuple[int, Frame, To]] = {}
         self._stopped: MemberId | None = None  # a layer below waits for this process
         self._arrived: deque[tuple[MemberId, int, int, Frame, To]] = deque()
@@ -217,7 +218,7 @@ class Total(Layer):
 
     def _order(self, sender: MemberId, number: int, settled: int, frame: Frame, to: To) -> Effect:
         self._ordered[sender].add(number)
-        before = settled if self.plain else number - 1
+        before = max(settled, self._before[sender])
         return Down(frame.push(Ordered(sender, number, to, before)))
 
     def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
