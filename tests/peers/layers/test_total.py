@@ -128,6 +128,26 @@ def test_nobody_waits_for_what_its_sender_has_got_back_elsewhere() -> None:
         assert [beyond for *_, beyond in g.layer(name, Total).summary()] == [[], [], []]
 
 
+def test_what_others_had_meanwhile_does_not_come_behind_later_messages() -> None:
+    """The change in which a sender is back ends a view that it has left, with a message of its own
+    that it does not hear of."""
+    g = group(Stack(Reliable(), Scripted(), Safe(), Total()), "abcd")
+    g.send("b", "b1", level=Level.SAFE)
+    g.move("b", "a")
+    g.lose("a", "b")
+    g.run("b", "d")
+    g.install("d", "b", primary=False)
+    g.lose("b", "d")
+    g.install("a", "c", "b", cut={"a": 1})
+    g.send("b", "b2")
+    g.run()
+    assert g.got("a") == g.got("c") == ["b1", "b2"]
+    assert g.layer("b", Total).status()["kept"] == 0
+    g.install("b", primary=False)
+    g.run()
+    assert g.got("b") == ["b2"]
+
+
 def test_a_new_member_hands_out_what_comes_after_it() -> None:
     g = Group(STACK, "a", "b")
     g.send("a", "a1", "a2")

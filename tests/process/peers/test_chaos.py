@@ -33,8 +33,9 @@ def test_promises_are_kept_whatever_breaks(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, peers: str
 ) -> None:
     folder = tmp_path / "traces"
-    arguments = ("chaos", "--peers", peers, "--seconds", "12", "--seed", "2", "--json")
-    code = cli.main([*arguments, "--trace", str(folder)])
+    arguments = ["chaos", "--peers", peers, "--seconds", "12", "--seed", "2"]
+    arguments += ["--trace", str(folder)]
+    code = cli.main([*arguments, "--json"])
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert report["violations"] == []
     assert code == 0

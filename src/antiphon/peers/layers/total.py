@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from random import Random
 from typing import Any
 
@@ -39,7 +40,8 @@ class Forward(Header, frozen=True):
 
 
 class Ordered(Header, frozen=True):
-    """A message in its place in the order, which is that of the leader's stream."""
+    """A message in its place in the order, which is that of the leader's stream. `settled`: what
+    its sender had sent up to here was handed out before this view, perhaps where not all were."""
 
     sender: MemberId
     number: int
@@ -137,6 +139,7 @@ class Total(Layer):
             sender: _Numbers(numbers.mark, tuple(numbers.beyond))
             for sender, numbers in self._delivered.items()
         }
+        self._before = {sender: numbers.mark for sender, numbers in self._delivered.items()}
         self._early: dict[tuple[MemberId, int], tuple[int, Frame, To]] = {}
         self._stopped: MemberId | None = None  # a layer below waits for this process
         self._arrived: deque[tuple[MemberId, int, int, Frame, To]] = deque()
@@ -174,11 +177,13 @@ class Total(Layer):
         return [Down(frame.push(Forward(number, to, None, settled)), self._leader)]
 
     def _arrives(self, number: int) -> list[Effect]:
-        """Forget an own message that is delivered."""
-        kept = self._kept.pop(number, None)
-        if kept is None:
-            return []
-        self._kept_bytes -= len(kept[0].body)
+        """Forget an own message that is delivered, and those before it that others have delivered
+        in views which this process had left: sent again, they would come behind this one."""
+        mine = self._delivered[self.me]
+        before = takewhile(lambda kept: kept < number, self._kept)
+        for done in (*(kept for kept in before if kept in mine), number):
+            if done in self._kept:
+                self._kept_bytes -= len(self._kept.pop(done)[0].body)
         if self._blocks and self._kept_bytes < KEPT_BYTES_MAX:
             self._blocks = False
             return [Blocked(None)]
@@ -213,7 +218,8 @@ class Total(Layer):
 
     def _order(self, sender: MemberId, number: int, settled: int, frame: Frame, to: To) -> Effect:
         self._ordered[sender].add(number)
-        return Down(frame.push(Ordered(sender, number, to, settled)))
+        before = max(settled, self._before[sender])
+        return Down(frame.push(Ordered(sender, number, to, before)))
 
     def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
         self._stopped = process
