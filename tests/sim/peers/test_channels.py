@@ -40,6 +40,11 @@ def test_no_seed_breaks_a_promise(first: int, counts: Counter[str]) -> None:
 
 
 @pytest.mark.sim
+def test_who_leaves_and_missed_the_view_without_it_has_left() -> None:
+    assert not run_seed(905726738068).violation
+
+
+@pytest.mark.sim
 def test_there_was_enough_of_everything(counts: Counter[str]) -> None:
     if counts["seeds"] < SEEDS:
         pytest.skip("it takes the seeds of the tests before")

@@ -304,7 +304,7 @@ class Member:
 
     def behind(self, behind: Behind, now_ms: int) -> list[Effect]:
         """Show the active view, if it was installed from the present one; else that this process
-        was alone meanwhile."""
+        was alone meanwhile. Who leaves, and is not in that view, has left."""
         if behind.change != self.promised or self.phase is not Phase.TOLD:
             return []
         active = behind.active
@@ -313,6 +313,8 @@ class Member:
             self._learn(active)
         source = decision.source_of(self.me) if decision else None
         if decision and source and source.view == self.view:
+            if self.leaving and self.me not in decision.view.members:
+                return self.left(now_ms)
             self._enter(Cause.BEHIND, now_ms)
             return [self._install(decision)]
         return self._show_alone(now_ms)
