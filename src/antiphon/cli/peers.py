@@ -19,7 +19,7 @@ from antiphon.formats.peer_wire import Answer, Question
 from antiphon.io.peers.asking import ask
 from antiphon.io.peers.security import Tls
 from antiphon.peers.discovery.discovery import Discovery
-from antiphon.peers.discovery.urls import cluster_of
+from antiphon.peers.discovery.urls import Cluster, cluster_of
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Screen, Table
 
@@ -27,6 +27,7 @@ ANSWER_S = 5.0
 """A process that does not answer within this time is shown as silent."""
 
 ASKED_AT_ONCE = 32
+"""So many processes are asked together."""
 
 REFORM_S = 15.0
 """How long `reform` waits for the primary view."""
@@ -97,8 +98,7 @@ def servers(url: str) -> tuple[list[cw.Status], dict[str, str]]:
     """Return the status of each server inside a process of a cluster, and, by address, why others
     have told none."""
     cluster = cluster_of(url)
-    access = Access(cluster.name, Tls(*cluster.files) if cluster.files else None, cluster.plaintext)
-    found = _look(access, cluster.discovery, "server")
+    found = _look(_access(cluster), cluster.discovery, "server")
     answers = found.answers.values()
     return [msgspec.json.decode(text, type=cw.Status) for text in answers], found.silent
 
@@ -127,8 +127,15 @@ def _looked(args: argparse.Namespace) -> tuple[Access, Found]:
     """Ask all processes of the cluster for their status."""
     tls = _tls(args)  # first: whether or not there is anybody to ask
     cluster = cluster_of(args.url)
-    access = Access(cluster.name, tls, args.plaintext)
+    access = _access(cluster, tls, args.plaintext)
     return access, _look(access, cluster.discovery, "status")
+
+
+def _access(cluster: Cluster, tls: Tls | None = None, plaintext: bool = False) -> Access:
+    """Return how to ask a cluster: as the command's options say, or else as its URL does."""
+    if tls is None and cluster.files:
+        tls = Tls(*cluster.files)
+    return Access(cluster.name, tls, plaintext or cluster.plaintext)
 
 
 def _look(access: Access, discovery: Discovery, what: str) -> Found:
